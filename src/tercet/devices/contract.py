@@ -1,0 +1,148 @@
+"""What an engine asks of a device: compile once, then run batches.
+
+A device neither owns KV memory nor knows tasks. The engine gives it an address of the mapped
+arenas and, for each step, a `Batch`: flat arrays over the rows and sequences of the step.
+
+Legend: T rows of the step, S sequences (slots) of the step, R rows whose logits are wanted,
+B entries of all block tables together.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+BLOCK_TOKENS = 16
+"""Tokens of a KV block; a full block is the unit of sharing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How each of R logits rows becomes a token; parallel arrays of R entries.
+
+    Penalties read token history as CSR: `history_ids[history_ends[r-1]:history_ends[r]]` with the
+    count of each id in prompt+output (`history_in_prompt`: it occurs in the prompt) and in the
+    output alone (`history_counts`). Rows with neutral penalties have an empty range. Biases are
+    CSR likewise; a token banned by `min_tokens` is a bias of -inf.
+    """
+
+    temperature: F32
+    top_k: I32
+    top_p: F32
+    min_p: F32
+    seed: U64
+    choice: I32
+    position: I32
+    """Index in the whole sequence of the token to be drawn: with seed and choice the noise key."""
+    repetition: F32
+    presence: F32
+    frequency: F32
+    history_ids: I32
+    history_counts: I32
+    history_ends: I32
+    bias_ids: I32
+    bias_values: F32
+    bias_ends: I32
+    num_logprobs: I32
+    """-1: none; k: the chosen token's and the k best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One step over S sequences. Rows of a sequence are consecutive, in order of position."""
+
+    ids: I32
+    """[T] tokens to compute."""
+    positions: I32
+    """[T] their positions in their sequences."""
+    row_ends: I32
+    """[S] rows[s] = row_ends[s-1] : row_ends[s]."""
+    contexts: I32
+    """[S] tokens of the sequence after this step: what the last row attends over."""
+    tables: I32
+    """[B] block ids over all mapped arenas, the sequences' tables one after another."""
+    table_ends: I32
+    """[S]"""
+    logits_rows: I32
+    """[R] indices into T, ascending."""
+    sampling: Sampling
+    """For the R rows; a row that is wanted only for prompt logprobs is drawn and ignored."""
+    scored_ids: I32
+    """[R] a known next token whose log-probability is wanted, or -1 (prompt logprobs)."""
+    made_up: "MadeUp | None" = None
+    """For devices that compute nothing (`cost`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeUp:
+    """What a device without weights needs to invent a token, parallel to the R rows."""
+
+    vocab: int
+    end_ids: tuple[int, ...]
+    end_position: I32
+    """[R] position at which to draw an end id; -1: never."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outputs:
+    """What a step gave, R entries each; arrays are the caller's to keep."""
+
+    tokens: I32
+    logprobs: F32
+    """[R] log-probability of the drawn token under the raw distribution (0 where not asked)."""
+    ranks: I32
+    """[R] its rank, 1 = most probable (0 where not asked)."""
+    top_ids: I32
+    """[R, K] the K best tokens, K = largest `num_logprobs` (0 columns if nobody asked)."""
+    top_logprobs: F32
+    """[R, K]"""
+    scored_logprobs: F32
+    """[R] of `scored_ids` (0 where -1)."""
+    scored_ranks: I32
+    """[R]"""
+    margins: F32
+    """[R] difference of the two best scores that were compared (near-ties; inf if unknown)."""
+    duration_ns: int = 0
+    """Time that the step took, or would take (`cost`)."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class KvMemory(Protocol):
+    """Mapped arenas as one row of blocks: block id -> address, by plain arithmetic."""
+
+    @property
+    def blocks(self) -> Any:
+        """float32 [num blocks over all arenas, *block shape], as `Executable.block_shape` says."""
+        ...
+
+
+class Executable(Protocol):
+    """A compiled program with its weights."""
+
+    block_shape: tuple[int, ...]
+    """Shape of one KV block (BLOCK_TOKENS tokens, all layers), element type `kv_dtype`."""
+    kv_dtype: Any
+
+    def bind(self, kv: KvMemory) -> None:
+        """Use this KV memory from now on."""
+        ...
+
+    def run(self, batch: Batch) -> Outputs:
+        """Compute one step: append the rows' KV, attend, return a token for each logits row."""
+        ...
+
+
+class Device(Protocol):
+    """Something that compiles programs."""
+
+    name: str
+
+    def numerics_id(self) -> str:
+        """What results depend on besides weights: kind, library, instruction set, dtype (I3)."""
+        ...

@@ -1,0 +1,81 @@
+"""What a machine asks its driver to do: one closed union, carried out in the given order."""
+
+from msgspec import Struct
+
+from tercet.base.ids import Address, ExecutorId
+from tercet.jobs.job import TaskOutput
+from tercet.messages.plan import StepPlan
+from tercet.messages.wire import Message, Role
+
+
+class Send(Struct, frozen=True, kw_only=True, tag=True):
+    """Hand a message to a peer, at most once, in order with others to the same peer. If the peer
+    is not connected the message is dropped: machines recover by `PeerGone` and repetition.
+    """
+
+    to: Address
+    message: Message
+    cause: str = ""
+
+
+class RunStep(Struct, frozen=True, kw_only=True, tag=True):
+    """Run a plan after those asked for before; `StepDone` answers each, in order."""
+
+    plan: StepPlan
+    predicted_ns: int
+    cause: str = ""
+
+
+class Wake(Struct, frozen=True, kw_only=True, tag=True):
+    """Send `Woke(key)` at machine time `at` (or at once, if past); replaces the same key."""
+
+    at: int
+    key: str
+    cause: str = ""
+
+
+class Emit(Struct, frozen=True, kw_only=True, tag=True):
+    """A piece of a stream for the client."""
+
+    output: TaskOutput
+    cause: str = ""
+
+
+class Spawn(Struct, frozen=True, kw_only=True, tag=True):
+    """Make the arena, fork an executor with it; `Spawned` or `SpawnFailed` answers."""
+
+    executor: ExecutorId
+    role: Role
+    model: str
+    cause: str = ""
+
+
+class Kill(Struct, frozen=True, kw_only=True, tag=True):
+    """SIGKILL through the process's descriptor; `ProcessExited` follows."""
+
+    executor: ExecutorId
+    reason: str
+    cause: str = ""
+
+
+class Forget(Struct, frozen=True, kw_only=True, tag=True):
+    """The executor is gone and no lease on its arena lasts: give its memory back."""
+
+    executor: ExecutorId
+    cause: str = ""
+
+
+class Fact(Struct, frozen=True, kw_only=True, tag=True):
+    """Something worth counting or logging; `observe` makes metrics and log lines of it.
+
+    `name` is dotted (`task.preempted`); `values` are numbers, `labels` short strings. Never
+    holds prompt text or token ids.
+    """
+
+    name: str
+    values: tuple[tuple[str, float], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    cause: str = ""
+
+
+Effect = Send | RunStep | Wake | Emit | Spawn | Kill | Forget | Fact
