@@ -17,7 +17,9 @@ class Invalid(Exception):  # noqa: N818
     field, flag or file that is at fault.
     """
 
-    def __init__(self, sentence: str, *, code: str = "invalid_value", parameter: str | None = None):
+    def __init__(
+        self, sentence: str, *, code: str = "invalid_value", parameter: str | None = None
+    ) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.code = code
