@@ -1,0 +1,78 @@
+# The one entry point for people and for CI. `make help` lists the targets.
+PYTHON ?= python3
+MODEL ?= smollm2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Torch is a test tool only, pinned by version: an unpinned torch draws gigabytes.
+TORCH := torch==2.13.0
+SCENARIO ?= all
+SEED ?= 1
+DATA ?=
+
+.PHONY: help setup serve test check parity chaos soak bench sim lock clean
+
+help:
+	@echo "make serve [MODEL=smollm2]     install what is needed and serve on 127.0.0.1:8000"
+	@echo "make test                      every test that fits 15 minutes on two cores"
+	@echo "make check                     lint, strict types, tests/architecture"
+	@echo "make parity                    the whole comparison with transformers"
+	@echo "make chaos | soak              kills and hangs for minutes | long runs"
+	@echo "make bench [DATA=folder]       the tables of docs/benchmarks"
+	@echo "make sim [SCENARIO=x] [SEED=n] the machines in virtual time"
+	@echo "make lock                      resolve requirements/*.lock anew"
+
+setup: $(VENV)/.runtime
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Tercet needs Python 3.11 or newer; '$(PYTHON)' is older. Use make PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "'$(PYTHON) -m venv' failed: install your system's venv package (Debian: python3-venv)"; exit 1; }
+
+$(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml | $(BIN)/python
+	@echo "Installing the locked dependencies into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/runtime.lock -r requirements/build.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.runtime requirements/test.lock requirements/parity.lock
+	@echo "Installing the test tools ..."
+	@$(PIP) install --require-hashes -r requirements/test.lock
+	@$(PIP) install --require-hashes -r requirements/parity.lock && $(PIP) install $(TORCH) || \
+	  echo "Torch or transformers could not be installed: parity tests will be skipped."
+	@touch $@
+
+serve: setup
+	@$(BIN)/tercet serve $(MODEL)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not chaos and not soak and not full" tests
+
+check: $(VENV)/.test
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/architecture
+
+parity: $(VENV)/.test
+	$(BIN)/python -m pytest -m parity -s tests/parity
+
+chaos: $(VENV)/.test
+	$(BIN)/python -m pytest -m chaos -s tests
+
+soak: $(VENV)/.test
+	$(BIN)/python -m pytest -m soak -s tests
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks --data "$(DATA)"
+
+sim: setup
+	@$(BIN)/tercet sim $(SCENARIO) --seed $(SEED)
+
+lock: | $(BIN)/python
+	@$(PIP) install uv
+	@$(BIN)/python tests/architecture/lock.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
