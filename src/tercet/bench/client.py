@@ -12,7 +12,7 @@ from tercet.base.errors import Invalid
 from tercet.bench.records import RequestRecord
 from tercet.bench.workload import BenchRequest
 
-Progress = Callable[[int], None]
+Progress = Callable[[int], object]
 
 
 class Target(Struct, frozen=True, kw_only=True):
