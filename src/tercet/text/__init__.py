@@ -1,0 +1,14 @@
+"""Text and tokens: tokenizers, chat templates, detokenizer, stop strings.
+
+Is: reading tokenizers (GGUF metadata, Hugging Face folders, bytes), encoding, decoding of
+streams, stop strings, rendering of chats.
+Is not: sampling, stop ids (engine), HTTP, or where a file comes from (`models`).
+May import: base (and the libraries tokenizers and jinja2).
+"""
+
+from tercet.text.codec import Codec
+from tercet.text.detokenizer import Detokenizer
+from tercet.text.load import Source, load_codec
+from tercet.text.stops import StopMatch, StopStrings
+
+__all__ = ["Codec", "Detokenizer", "Source", "StopMatch", "StopStrings", "load_codec"]

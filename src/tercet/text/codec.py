@@ -1,0 +1,110 @@
+"""Text to tokens and back, for one model."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from tokenizers import Tokenizer
+
+from tercet.base.errors import Invalid
+from tercet.text.detokenizer import Detokenizer, join, unfinished
+from tercet.text.vocabulary import Vocabulary
+
+
+class Codec:
+    """A tokenizer; immutable, so any thread may use it (encoding releases the interpreter)."""
+
+    def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
+        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
+        self._pieces = vocabulary.pieces
+        self._special = vocabulary.special_ids
+        self._shown = tuple(
+            b"" if index in self._special else piece for index, piece in enumerate(self._pieces)
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; a model may have more rows, whose ids have no text."""
+        return len(self._pieces)
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text, the model's own `eos` first."""
+        return self._vocabulary.end_ids
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._vocabulary.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        return self._vocabulary.eos_id
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """Chat templates by name, for `ChatTemplate`."""
+        return self._vocabulary.templates
+
+    @property
+    def named_tokens(self) -> Mapping[str, str]:
+        """Texts of tokens by role (`bos_token`, `eos_token`, ...)."""
+        return self._vocabulary.named
+
+    def encode(self, text: str, *, special: bool = True, add_bos: bool = True) -> list[int]:
+        """The tokens of a text.
+
+        `special`: control tokens that are spelled in the text become those tokens; otherwise
+        their characters are text like any other. `add_bos`: put around the text what the model
+        was trained with (often a beginning token, often nothing); a rendered chat has its own.
+        """
+        tokenizer = self._tokenizer if special else self._plain
+        try:
+            return tokenizer.encode(text, add_special_tokens=add_bos).ids
+        except (UnicodeEncodeError, TypeError) as error:
+            raise Invalid(
+                "the text is not valid Unicode: it holds half of a surrogate pair",
+                code="invalid_text",
+            ) from error
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of the tokens; invalid bytes are U+FFFD."""
+        stream = self.detokenizer(skip_special=skip_special)
+        return stream.push(ids) + stream.flush()
+
+    def detokenizer(
+        self, *, skip_special: bool = True, prompt_tail: Sequence[int] = ()
+    ) -> Detokenizer:
+        """A stream whose text continues that of `prompt_tail`.
+
+        Only the end of the prompt matters: whether there is text before the stream (then its
+        first space stays), and an unfinished character. The whole prompt may be given.
+        """
+        pieces = self._shown if skip_special else self._pieces
+        before = b""
+        for index in reversed(prompt_tail):
+            before = join(pieces, [index]) + before
+            if len(before) > 3:  # the longest unfinished character
+                break
+        return Detokenizer(
+            pieces,
+            strips_space=self._vocabulary.strips_space and not before,
+            pending=unfinished(before),
+        )
+
+    def token_bytes(self, index: int) -> bytes:
+        """The bytes of one token, special or not; none for an id without text."""
+        return self._pieces[index] if 0 <= index < len(self._pieces) else b""
+
+    def token_text(self, index: int) -> str:
+        """One token for people; bytes that are no character by themselves are U+FFFD."""
+        return self.token_bytes(index).decode("utf-8", "replace")
+
+    def is_special(self, index: int) -> bool:
+        return index in self._special
+
+    @cached_property
+    def _plain(self) -> Tokenizer:
+        """The same tokenizer, blind to control tokens; two threads may both build it."""
+        plain = Tokenizer.from_str(self._tokenizer.to_str())
+        plain.encode_special_tokens = True
+        return plain

@@ -1,0 +1,17 @@
+"""The only place where the `tokenizers` library parses what it did not write itself."""
+
+from tokenizers import Tokenizer
+
+from tercet.base.errors import Invalid
+
+
+def parse_tokenizer(definition: str, *, source: str) -> Tokenizer:
+    """The tokenizer of that JSON text, or `Invalid` that names the source."""
+    try:
+        return Tokenizer.from_str(definition)
+    except Exception as error:  # the library raises no narrower class for bad definitions
+        raise Invalid(
+            f"{source}: not a tokenizer that can be used: {error}",
+            code="invalid_tokenizer",
+            parameter=source,
+        ) from error
