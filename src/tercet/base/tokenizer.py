@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 TokenizerSource: TypeAlias = Mapping[str, object] | Path | Literal["bytes"]
 """A GGUF file's metadata as plain values under their keys (`tokenizer.ggml.model`, ...); a folder
 in Hugging Face layout (tokenizer.json, ...); or plain bytes: ids 0-255 are the bytes of UTF-8,
-`BYTES_END_ID` ends a text, the rest mean nothing."""
-BYTES_END_ID = 256
-BYTES_VOCAB_MIN = 260
-"""The smallest vocabulary of plain bytes: 256 of them, the end, and room for specials."""
+then come four control tokens, of which `BYTES_END_IDS` end a text."""
+BYTES_VOCAB = 260
+BYTES_END_IDS = (257, 259)
