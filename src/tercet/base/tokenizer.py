@@ -1,12 +1,6 @@
-"""Where a model's tokenizer and chat template come from: what `models` finds and `text` builds."""
+"""The vocabulary of models without a trained tokenizer: the bytes of UTF-8 and control tokens."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal, TypeAlias
-
-TokenizerSource: TypeAlias = Mapping[str, object] | Path | Literal["bytes"]
-"""A GGUF file's metadata as plain values under their keys (`tokenizer.ggml.model`, ...); a folder
-in Hugging Face layout (tokenizer.json, ...); or plain bytes: ids 0-255 are the bytes of UTF-8,
-then come four control tokens, of which `BYTES_END_IDS` end a text."""
 BYTES_VOCAB = 260
+"""Ids 0-255 are bytes, then come four control tokens; models may have more ids than meanings."""
 BYTES_END_IDS = (257, 259)
+"""The control tokens that end a text."""
