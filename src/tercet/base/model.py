@@ -28,6 +28,8 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     norm_eps: float
     rope_theta: float
     rope_scaling: RopeScaling | None = None
+    rope_divisors: tuple[float, ...] = ()
+    """Divisors of the head_dim/2 rotary frequencies where a checkpoint names them (GGUF)."""
     tied_embeddings: bool = False
     attention_bias: bool = False
     """Biases on q, k, v (and on o where `output_bias`)."""

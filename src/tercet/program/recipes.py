@@ -62,9 +62,7 @@ class Slice:
 Recipe = Ckpt | Concat | Reshape | Slice
 
 
-def evaluate(
-    recipe: Recipe, get: Callable[[str], NDArray[np.float32]]
-) -> NDArray[np.float32]:
+def evaluate(recipe: Recipe, get: Callable[[str], NDArray[np.float32]]) -> NDArray[np.float32]:
     """The weight that the recipe describes, C-contiguous; `get` reads a checkpoint tensor.
 
     The result may share memory with what `get` returned. `get` is asked for each source once per

@@ -4,3 +4,27 @@ Is: one function per family, and what a Hugging Face configuration or GGUF metad
 shape. Is not: reading files or weights (`models`), running anything (`devices`).
 May import: base, program.
 """
+
+from tercet.models.families.build import FAMILIES, SUPPORTED, build
+from tercet.models.families.gguf_names import (
+    ROPE_FACTORS,
+    gguf_name,
+    gguf_tensor,
+    permuted_heads,
+    unpermute,
+)
+from tercet.models.families.gguf_shape import shape_from_gguf
+from tercet.models.families.hf_shape import shape_from_hf
+
+__all__ = [
+    "FAMILIES",
+    "ROPE_FACTORS",
+    "SUPPORTED",
+    "build",
+    "gguf_name",
+    "gguf_tensor",
+    "permuted_heads",
+    "shape_from_gguf",
+    "shape_from_hf",
+    "unpermute",
+]

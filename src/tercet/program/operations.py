@@ -1,0 +1,106 @@
+"""The operations of a step: each a name, inputs, outputs, attributes and a row group.
+
+Attributes are a closed union of small records, one for each name, so that a device, the shape
+inference and the costs each `match` over the same list. Shapes below leave out the row group g.
+"""
+
+from dataclasses import dataclass
+
+from tercet.program.tensors import RowGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """ids[], W[V, D] -> x[D]: row `ids` of W."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """x[..., D], w[D] -> x / sqrt(mean(x^2) + eps) * w over the last dimension.
+
+    RMSNorm: Zhang and Sennrich 2019, section 4.
+    """
+
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """x[*K], W[*N, *K](, b[*N]) -> y[*N]: contracts the trailing dimensions of W with x.
+
+    With `splits` the first dimension of N is cut into outputs of these sizes.
+    """
+
+    bias: bool = False
+    splits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """positions[] -> cs[2, d]: cosines and signed sines for `Rope`, once a step.
+
+    Frequency i of d/2 is theta^(-2i/d) / divisors[i] (`divisors` empty: 1); both halves of a head
+    share them (Su et al. 2021, section 3.4.2, with halves in place of neighbours).
+    """
+
+    head_dim: int
+    theta: float
+    divisors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """cs[2, d], x1[H1, d], x2[H2, d], ... -> the same, rotated: x cs[0] + swap_halves(x) cs[1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """state, x1[H, d], x2[H, d], ... -> nothing: the rows' entries are in the state afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """q[H, d], state[2, KV, d] -> y[H, d]: softmax(scale q k) v over the row's sequence.
+
+    Causal: a row sees keys up to its own position. H is a multiple of KV; consecutive query heads
+    share a key head (grouped queries: Ainslie et al. 2023).
+    """
+
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Glu:
+    """gate[F], up[F] -> silu(gate) * up (Shazeer 2020, SwiGLU)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """x[...], y[...] -> x + y."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """x[D] of group T -> x[D] of group R: the rows whose logits are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """logits[V] -> tokens[]: drawn as the batch's sampling parameters say."""
+
+
+Attributes = Embed | Norm | Linear | Angles | Rope | Append | Attend | Glu | Add | Rows | Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation over named tensors; its work grows with the rows of `group`."""
+
+    attributes: Attributes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    group: RowGroup
+
+    @property
+    def name(self) -> str:
+        return type(self.attributes).__name__.lower()

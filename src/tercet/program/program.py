@@ -1,0 +1,73 @@
+"""A program: the list of operations that one step of a model is, with every tensor's type."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tercet.base.errors import must
+from tercet.program.inference import infer
+from tercet.program.operations import Operation
+from tercet.program.recipes import Recipe
+from tercet.program.tensors import Kind, Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a step computes. `tensors` holds inputs, weights, states and all values, by name.
+
+    Operations are in an order in which each reads only what exists; a state is read after the
+    appends that come before. Made by `assemble` only.
+    """
+
+    name: str
+    operations: tuple[Operation, ...]
+    tensors: Mapping[str, Tensor]
+
+    def of_kind(self, kind: Kind) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in self.tensors.values() if tensor.kind is kind)
+
+    @property
+    def weights(self) -> dict[str, Recipe]:
+        """Recipe of each weight by the name that a device asks for."""
+        return {
+            tensor.name: tensor.recipe
+            for tensor in self.tensors.values()
+            if tensor.recipe is not None
+        }
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        return self.of_kind(Kind.STATE)
+
+    def __str__(self) -> str:
+        return "\n".join([f"program {self.name}", *(self._line(one) for one in self.operations)])
+
+    def _line(self, operation: Operation) -> str:
+        outputs = ", ".join(str(self.tensors[name]) for name in operation.outputs)
+        attributes = ", ".join(
+            f"{key}={getattr(operation.attributes, key)}"
+            for key in type(operation.attributes).__slots__
+            if getattr(operation.attributes, key)
+        )
+        call = f"{operation.name}({', '.join(operation.inputs)})"
+        line = f"{outputs} = {call}" if outputs else call
+        return f"  {line}  {attributes}".rstrip()
+
+
+def assemble(name: str, given: Sequence[Tensor], operations: Sequence[Operation]) -> Program:
+    """A program whose values are inferred by replaying the operations over the given tensors."""
+    tensors: dict[str, Tensor] = {}
+    for tensor in given:
+        must(tensor.kind is not Kind.VALUE, f"{tensor} is given but not computed")
+        must(len(tensor.dims) == len(tensor.axes), f"{tensor} has axes {tensor.axes}")
+        must((tensor.recipe is None) == (tensor.kind is not Kind.WEIGHT), f"{tensor} and recipe")
+        if tensor.recipe is not None:
+            must(tensor.recipe.shape == tensor.dims, f"{tensor} from {tensor.recipe.shape}")
+        must(tensor.name not in tensors, f"{tensor.name} is given twice")
+        tensors[tensor.name] = tensor
+    for operation in operations:
+        for source in operation.inputs:
+            must(source in tensors, f"{operation.name} reads {source} before it exists")
+        for output in infer(operation, tensors):
+            must(output.name not in tensors, f"{output.name} is computed twice")
+            tensors[output.name] = output
+    return Program(name=name, operations=tuple(operations), tensors=tensors)
