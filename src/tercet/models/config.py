@@ -1,0 +1,27 @@
+"""Where models are kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCacheConfig:
+    """The model cache of a host. Folders are made when something is put into them."""
+
+    folder: Path
+    """Holds `models/` (fetched checkpoints), `images/` and `digests/`."""
+
+    @property
+    def models(self) -> Path:
+        """Checkpoints that the registry fetched."""
+        return self.folder / "models"
+
+    @property
+    def images(self) -> Path:
+        """Model images, named by what they hold."""
+        return self.folder / "images"
+
+    @property
+    def digests(self) -> Path:
+        """Digests of files that were read once."""
+        return self.folder / "digests"

@@ -1,0 +1,59 @@
+"""Locks between processes that leave nothing behind.
+
+What is being made is itself the lock: a partial file or folder, which its maker locks, fills, and
+renames or removes. The kernel drops the lock of a process that dies.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[BinaryIO]:
+    """The file at this path, made if absent, locked by nobody else until the end of the block."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "r+b") as file:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):
+                yield file
+                return
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[Path]:
+    """The folder at this path, made if absent, locked by nobody else until the end of the block."""
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # removed by its maker just now
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):
+                yield path
+                return
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """A rename in the folder survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """True unless the one we waited for has renamed or removed what we locked."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,92 @@
+"""What a person may name as a model, and the checkpoint that it means.
+
+    smollm2            a name of the registry, fetched into the model cache
+    ./folder           a folder in Hugging Face layout, or one with a single GGUF file in it
+    ./model.gguf       a GGUF file, or the first of the parts of a split one
+    organization/name  a repository of the Hugging Face hub, a revision after `@` if wanted
+    random:llama?...   a tiny model with random weights (`models.spec`)
+
+A path wins over an id of the hub that is spelled alike.
+"""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from msgspec import Struct
+
+from tercet.base.errors import Invalid
+from tercet.models.checkpoints.contract import Checkpoint
+from tercet.models.checkpoints.gguf_file import open_gguf
+from tercet.models.checkpoints.hub import HUB_ID, fetch_from_hub
+from tercet.models.checkpoints.huggingface import CONFIG, open_folder
+from tercet.models.checkpoints.random_model import RandomCheckpoint
+from tercet.models.config import ModelCacheConfig
+from tercet.models.digests import Progress
+from tercet.models.families.build import build
+from tercet.models.registry import REGISTRY, ensure_model, find_model
+from tercet.models.spec import RANDOM, parse_random
+from tercet.program.recipes import sources
+
+
+class Located(Struct, frozen=True, kw_only=True):
+    """A source that needs no fetching any more."""
+
+    name: str
+    """What the model is called where nobody gave another name."""
+    location: str
+    """A path or a `random:` line: a source that means the same without a network."""
+
+
+def locate(source: str, cache: ModelCacheConfig, progress: Progress | None = None) -> Located:
+    """Where the model is, fetched if it has to be; `Invalid` if there is none of this name."""
+    if source.startswith(RANDOM):
+        return Located(name=source, location=source)
+    entry = find_model(source)
+    if entry is not None:
+        return Located(name=source, location=str(ensure_model(entry, cache, progress)))
+    path = Path(source).expanduser()
+    if path.exists() or source.startswith(("/", "./", "../", "~")) or source.endswith(".gguf"):
+        if not path.exists():
+            raise _unknown(source, "no such file or folder")
+        return _locate_path(path.absolute())
+    if HUB_ID.fullmatch(source):
+        return Located(name=source, location=str(fetch_from_hub(source)))
+    names = [known.name for known in REGISTRY]
+    near = get_close_matches(source, names, 1)
+    raise _unknown(source, f"did you mean {near[0]}" if near else "no model of this name")
+
+
+def open_checkpoint(location: str) -> Checkpoint:
+    """The checkpoint at a location that `locate` gave."""
+    if location.startswith(RANDOM):
+        shape, seed = parse_random(location)
+        recipes = build(shape).weights.values()
+        tensors = {one.name: one.shape for recipe in recipes for one in sources(recipe)}
+        return RandomCheckpoint(location, shape, seed, tensors)
+    path = Path(location)
+    return open_folder(path) if path.is_dir() else open_gguf(path)
+
+
+def _locate_path(path: Path) -> Located:
+    if not path.is_dir():
+        return Located(name=path.stem, location=str(path))
+    files = sorted(path.glob("*.gguf"))
+    if files and not (path / CONFIG).exists():
+        if len(files) > 1 and "-00001-of-" not in files[0].name:
+            raise Invalid(
+                f"{path} holds {len(files)} GGUF files; name one of them.",
+                code="invalid_model",
+                parameter=str(path),
+            )
+        return Located(name=path.name, location=str(files[0]))
+    return Located(name=path.name, location=str(path))
+
+
+def _unknown(source: str, reason: str) -> Invalid:
+    return Invalid(
+        f"{source!r} is no model that can be found: {reason}. Expected a name of the registry "
+        f"({', '.join(known.name for known in REGISTRY)}), a folder in Hugging Face layout, a "
+        f".gguf file, or organization/name of the hub.",
+        code="model_not_found",
+        parameter=source,
+    )
