@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tercet.devices.contract import F32, F64, I32, I64, U64, Sampling
 from tercet.devices.reference.leading import leading
-from tercet.devices.reference.noise import bits_reaching, gumbel, noise_bits, row_keys
+from tercet.devices.noise import bits_reaching, gumbel, noise_bits, row_keys
 
 Flags = NDArray[np.bool_]
 _SEED_COUNT = 64

@@ -1,0 +1,116 @@
+"""The cost device and what it compiles to."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tercet.base.errors import must
+from tercet.devices.contract import F32, I32, I64, Batch, KvMemory, Outputs
+from tercet.devices.cost.durations import Duration, no_time
+from tercet.devices.noise import row_keys
+from tercet.program.costs import Sizes
+
+COST_BLOCK_SHAPE = (1,)
+"""A block holds nothing, yet has an address: arenas stay small."""
+Sleep = Callable[[int], None]
+"""Let so many nanoseconds pass."""
+
+
+class CostDevice:
+    """`sleep` is called with each step's duration: real under `runtime`; None under `sim`, where
+    the duration in the result is all there is.
+    """
+
+    name = "cost"
+
+    def __init__(self, *, sleep: Sleep | None = None) -> None:
+        self._sleep = sleep
+
+    def numerics_id(self) -> str:
+        return "cost"
+
+    def compile(self, *, duration: Duration = no_time) -> "CostExecutable":
+        """An executable of any model whose steps take `duration`."""
+        return CostExecutable(duration=duration, sleep=self._sleep)
+
+
+class CostExecutable:
+    """Answers a batch with a duration and tokens that are a function of (seed, choice, position).
+
+    A row draws an end id where the slot says (`MadeUp.end_position`) and never before. Where
+    log-probabilities are asked for, the token (or the scored one) has 1/2, the next ids in
+    circular order 1/4, 1/8 and so on.
+    """
+
+    block_shape = COST_BLOCK_SHAPE
+    kv_dtype = np.float32
+
+    def __init__(self, *, duration: Duration, sleep: Sleep | None) -> None:
+        self._duration = duration
+        self._sleep = sleep
+
+    def bind(self, kv: KvMemory) -> None:
+        """Nothing is read or written."""
+
+    def run(self, batch: Batch) -> Outputs:
+        """Let the step's time pass; invented tokens."""
+        duration = 0 if self._duration is no_time else self._duration(sizes_of(batch))
+        if duration > 0 and self._sleep is not None:
+            self._sleep(duration)
+        tokens, vocab = _tokens(batch)
+        asked = batch.sampling.num_logprobs
+        logprobs, ranks = _half(asked >= 0)
+        scored_logprobs, scored_ranks = _half(batch.scored_ids >= 0)
+        best = np.where(batch.scored_ids >= 0, batch.scored_ids, tokens)
+        places = np.arange(min(vocab, max(0, int(asked.max(initial=0)))), dtype=np.int32)
+        return Outputs(
+            tokens=tokens,
+            logprobs=logprobs,
+            ranks=ranks,
+            top_ids=(best[:, None] + places) % np.int32(vocab),
+            top_logprobs=np.tile(_halves(len(places)), (len(tokens), 1)),
+            scored_logprobs=scored_logprobs,
+            scored_ranks=scored_ranks,
+            margins=np.full(len(tokens), np.inf, np.float32),
+            duration_ns=duration,
+        )
+
+
+def sizes_of(batch: Batch) -> Sizes:
+    """What the step's cost depends on."""
+    contexts = batch.contexts.astype(np.int64)
+    rows: I64 = np.diff(batch.row_ends.astype(np.int64), prepend=0)
+    # Row i of n at the end of a context of c tokens sees c - n + 1 + i of them.
+    pairs = rows * contexts - rows * (rows - 1) // 2
+    return Sizes(
+        rows=len(batch.ids),
+        logits_rows=len(batch.logits_rows),
+        attended_pairs=int(pairs.sum()),
+        context_tokens=int(contexts.sum()),
+    )
+
+
+def _tokens(batch: Batch) -> tuple[I32, int]:
+    made_up, sampling = batch.made_up, batch.sampling
+    if made_up is None:
+        must(False, "a batch for the cost device does not say what to make up")
+        raise AssertionError
+    keys = row_keys(sampling.seed, sampling.choice, sampling.position)
+    tokens = (keys % np.uint64(made_up.vocab)).astype(np.int32)
+    for _ in made_up.end_ids:  # as many steps as there are ids to step over
+        for end in made_up.end_ids:
+            tokens[tokens == end] = (end + 1) % made_up.vocab
+    if made_up.end_ids:
+        tokens[sampling.position == made_up.end_position] = made_up.end_ids[0]
+    return tokens, made_up.vocab
+
+
+def _half(wanted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[F32, I32]:
+    """Log-probability of 1/2 and rank 1 where wanted, 0 elsewhere."""
+    return np.where(wanted, np.float32(-math.log(2)), np.float32(0)), wanted.astype(np.int32)
+
+
+def _halves(count: int) -> F32:
+    """Logarithms of 1/2, 1/4, 1/8 ..."""
+    return np.array([-(place + 1) * math.log(2) for place in range(count)], np.float32)

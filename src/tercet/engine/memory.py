@@ -1,0 +1,244 @@
+"""KV memory: arenas (shared memory, one for each executor) at fixed places of one address range.
+
+    one reserved range (PROT_NONE: an address that nothing is mapped at faults, it never lies)
+    ├──────────── arena 0 ───────────┼──────────── arena 1 ───────────┼── arena 2 (not mapped) ──┤
+    │ directory │ block 0 ... N-1 │..│ directory │ block 0 ... N-1 │..│                          │
+    └───────────┴─────────────────┴──┴───────────┴─────────────────┴──┴──────────────────────────┘
+                ^ `blocks` begins here       ..: padding up to a multiple of page and block
+
+    directory (little-endian)
+    0       8             16           24       64              64 + 4 N   64 + 8 N        64 + 16 N
+    ├ magic ┼ block bytes ┼ num blocks ┼─ zero ─┼ generation[N] ┼ fill[N] ─┼ checksum[N] ──┤
+      u8      u8            u8                    u4              u4         u8
+
+A block id is arena x blocks_per_arena + index, and its address is start + id x block bytes: an
+arena takes a whole number of blocks, so ids are equally far apart even across arenas (the ids
+between N and blocks_per_arena name padding and the next directory, and are never handed out).
+A directory says of each block: which life it is in (a reader of a former life can tell), how many
+tokens it holds, the checksum of a copy. Generations are bumped by the engine that owns the arena
+before it writes to a block that was handed to it afresh.
+"""
+
+import ctypes
+import math
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tercet.base.errors import must
+from tercet.devices.contract import F32, I64, U64
+
+_MAGIC = 0x414E454152544354  # TCTRAENA
+_HEADER_BYTES = 64
+_PAGE = mmap.PAGESIZE
+_PROT_NONE = 0
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+U32 = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaLayout:
+    """Sizes of an arena; equal on all hosts for equal blocks."""
+
+    block_bytes: int
+    num_blocks: int
+    directory_bytes: int
+    blocks_per_arena: int
+    """Step of block ids from one arena to the next; at least `num_blocks`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the shared memory, a multiple of page and block."""
+        return self.blocks_per_arena * self.block_bytes
+
+
+def arena_layout(bytes_per_block: int, num_blocks: int) -> ArenaLayout:
+    """The smallest layout with room for so many blocks."""
+    must(bytes_per_block > 0 and num_blocks > 0, f"{num_blocks} blocks of {bytes_per_block} bytes")
+    directory = _ceil(_HEADER_BYTES + num_blocks * (4 + 4 + 8), _PAGE)
+    unit = math.lcm(_PAGE, bytes_per_block)
+    size = _ceil(directory + num_blocks * bytes_per_block, unit)
+    return ArenaLayout(
+        block_bytes=bytes_per_block,
+        num_blocks=num_blocks,
+        directory_bytes=directory,
+        blocks_per_arena=size // bytes_per_block,
+    )
+
+
+def block_bytes(block_shape: tuple[int, ...]) -> int:
+    """Size of a block of float32 values."""
+    return 4 * math.prod(block_shape)
+
+
+def make_arena(name: str, layout: ArenaLayout) -> int:
+    """The descriptor of a new arena, zeroed and marked with its layout; it shows up as `name` in
+    /proc. Its memory is really there (no later surprise); `OSError` where it is not to be had.
+    """
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, layout.size_bytes)
+        os.posix_fallocate(descriptor, 0, layout.size_bytes)
+        header = np.array([_MAGIC, layout.block_bytes, layout.num_blocks], "<u8")
+        os.pwrite(descriptor, header.tobytes(), 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class AddressRange:
+    """A reserved range with its mapped arenas; implements `devices.contract.KvMemory`.
+
+    Arrays and views of it are valid until `close`.
+    """
+
+    def __init__(
+        self, layout: ArenaLayout, *, block_shape: tuple[int, ...], start: int, num_arenas: int
+    ) -> None:
+        self.layout = layout
+        self.block_shape = block_shape
+        self.num_arenas = num_arenas
+        self._start = start
+        self._writable: dict[int, bool] = {}
+        self._blocks: F32 | None = None
+
+    @classmethod
+    def reserve(
+        cls, layout: ArenaLayout, *, block_shape: tuple[int, ...], num_arenas: int = 1
+    ) -> "AddressRange":
+        """Addresses for so many arenas of float32 blocks, with no memory behind them yet."""
+        must(block_bytes(block_shape) == layout.block_bytes, f"blocks {block_shape} in {layout}")
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        start = _map(0, layout.size_bytes * num_arenas, protection=_PROT_NONE, flags=flags)
+        return cls(layout, block_shape=block_shape, start=start, num_arenas=num_arenas)
+
+    @property
+    def num_ids(self) -> int:
+        """Block ids are below this."""
+        return self.layout.blocks_per_arena * (self.num_arenas - 1) + self.layout.num_blocks
+
+    def map_arena(self, arena: int, descriptor: int, *, writable: bool) -> None:
+        """The arena's memory stands at its place in the range; the descriptor may be closed.
+
+        A descriptor of another size or layout breaks an invariant: whoever lent it is wrong.
+        """
+        must(0 <= arena < self.num_arenas, f"arena {arena} of {self.num_arenas}")
+        must(arena not in self._writable, f"arena {arena} is mapped twice")
+        size = os.fstat(descriptor).st_size
+        must(size == self.layout.size_bytes, f"an arena of {size} bytes, not of the layout's size")
+        header = np.frombuffer(os.pread(descriptor, 24, 0), "<u8").tolist()
+        expected = [_MAGIC, self.layout.block_bytes, self.layout.num_blocks]
+        must(header == expected, f"an arena with header {header}, expected {expected}")
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        place = self._start + arena * size
+        flags = mmap.MAP_SHARED | _MAP_FIXED
+        _map(place, size, protection=protection, flags=flags, descriptor=descriptor)
+        self._writable[arena] = writable
+
+    def unmap_arena(self, arena: int) -> None:
+        """The arena's place is empty again: reading there faults."""
+        must(arena in self._writable, f"arena {arena} is not mapped")
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED
+        size = self.layout.size_bytes
+        _map(self._start + arena * size, size, protection=_PROT_NONE, flags=flags)
+        del self._writable[arena]
+
+    def close(self) -> None:
+        """Give the whole range back; no view of it may be used afterwards."""
+        must(self._start != 0, "a range is closed twice")
+        _unmap(self._start, self.layout.size_bytes * self.num_arenas)
+        self._start = 0
+        self._writable.clear()
+
+    @property
+    def blocks(self) -> F32:
+        """float32 [block ids, *block shape], over all arenas. Only mapped blocks may be touched,
+        only those of writable arenas written.
+        """
+        if self._blocks is None:
+            data = self._view(self.layout.directory_bytes, self.num_ids * self.layout.block_bytes)
+            self._blocks = data.view(np.float32).reshape(self.num_ids, *self.block_shape)
+        return self._blocks
+
+    def generations(self, arena: int) -> U32:
+        """[N] the life that each block of a mapped arena is in."""
+        return self._entries(arena, 0, 4).view("<u4")
+
+    def fills(self, arena: int) -> U32:
+        """[N] tokens that each block holds."""
+        return self._entries(arena, 4, 4).view("<u4")
+
+    def checksums(self, arena: int) -> U64:
+        """[N] of each copied block."""
+        return self._entries(arena, 8, 8).view("<u8")
+
+    def renew(self, block_ids: I64) -> None:
+        """These blocks of writable arenas are in their next life (modulo 2^32)."""
+        arenas, indices = np.divmod(block_ids, self.layout.blocks_per_arena)
+        for arena in range(self.num_arenas) if len(block_ids) else ():
+            mine = indices[arenas == arena]
+            if len(mine):
+                must(self._writable.get(arena, False), f"arena {arena} is not mapped for writing")
+                self.generations(arena)[mine] += np.uint32(1)
+
+    def _entries(self, arena: int, after_bytes: int, entry_bytes: int) -> NDArray[np.uint8]:
+        must(arena in self._writable, f"arena {arena} is not mapped")
+        count = self.layout.num_blocks
+        offset = arena * self.layout.size_bytes + _HEADER_BYTES + after_bytes * count
+        return self._view(offset, entry_bytes * count)
+
+    def _view(self, offset: int, size: int) -> NDArray[np.uint8]:
+        must(self._start != 0, "the range is closed")
+        memory = (ctypes.c_uint8 * size).from_address(self._start + offset)
+        return np.frombuffer(memoryview(memory).cast("B"), np.uint8)
+
+
+def private_memory(block_shape: tuple[int, ...], num_blocks: int) -> AddressRange:
+    """A range with one writable arena of its own: for a process that shares with nobody."""
+    layout = arena_layout(block_bytes(block_shape), num_blocks)
+    descriptor = make_arena("tercet-kv-private", layout)
+    try:
+        memory = AddressRange.reserve(layout, block_shape=block_shape)
+        memory.map_arena(0, descriptor, writable=True)
+    finally:
+        os.close(descriptor)
+    return memory
+
+
+def _ceil(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+def _map(place: int, size: int, *, protection: int, flags: int, descriptor: int = -1) -> int:
+    address = _libc().mmap(place or None, size, protection, flags, descriptor, 0)
+    if address is None or address == _FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mmap of {size} bytes: {os.strerror(code)}")
+    return int(address)
+
+
+def _unmap(place: int, size: int) -> None:
+    if _libc().munmap(place, size) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"munmap of {size} bytes: {os.strerror(code)}")
