@@ -1,0 +1,111 @@
+"""The outermost layer: request ids, keys, the bound on open requests, time taken.
+
+Plain ASGI, once around every request: what is refused here costs next to nothing.
+"""
+
+import hmac
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tercet.api.config import ApiConfig
+from tercet.api.errors import Ended, send_ended, send_invalid
+from tercet.base.errors import Invalid
+
+HEALTH_PATHS = frozenset({"/health", "/live", "/ready", "/liveness", "/readiness", "/ping"})
+"""Never ask for a key, and are answered however many requests are open."""
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_.:=+/@-]")
+_REQUEST_CHARS_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What the edge knows of a request."""
+
+    request: str
+    """The client's `x-request-id` made harmless, or one of ours."""
+    nonce: str
+    """Sets the ids of this process apart from those of its predecessors."""
+
+
+def ticket_of(scope: Scope) -> Ticket:
+    ticket: Ticket = scope["tercet.ticket"]
+    return ticket
+
+
+class Edge:
+    """Wraps the application."""
+
+    def __init__(self, app: ASGIApp, config: ApiConfig) -> None:
+        self._app = app
+        self._retry_after_s = config.retry_after_s
+        self._requests_max = config.requests_max
+        self._keys = [sha256(key.encode()).digest() for key in config.api_keys]
+        self._nonce = secrets.token_hex(4)
+        self._num_requests = 0
+        self._num_open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # no lifespan, and web sockets are closed by the server
+        began = time.perf_counter_ns()
+        request, authorization = self._read_headers(scope)
+        scope["tercet.ticket"] = Ticket(request, self._nonce)
+        shown = request.encode()
+
+        async def tagged(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                taken_ms = (time.perf_counter_ns() - began) // 1_000_000
+                message["headers"].append((b"x-request-id", shown))
+                message["headers"].append((b"openai-processing-ms", b"%d" % taken_ms))
+            await send(message)
+
+        if scope["path"] in HEALTH_PATHS:
+            await self._app(scope, receive, tagged)
+            return
+        if self._keys and not self._opens(authorization):
+            await send_invalid(tagged, _no_key(authorization), retry_after_s=self._retry_after_s)
+            return
+        if self._num_open >= self._requests_max:
+            outcome = Ended(503, "The server has too many open requests.", code="overloaded")
+            await send_ended(tagged, outcome, retry_after_s=self._retry_after_s)
+            return
+        self._num_open += 1
+        try:
+            await self._app(scope, receive, tagged)
+        finally:
+            self._num_open -= 1
+
+    def _read_headers(self, scope: Scope) -> tuple[str, bytes]:
+        request = ""
+        authorization = b""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                request = _UNFIT.sub("", value.decode("latin-1")[: 2 * _REQUEST_CHARS_MAX])
+            elif name == b"authorization":
+                authorization = value
+        if not request:
+            self._num_requests += 1
+            request = f"req-{self._nonce}{self._num_requests:08x}"
+        return request[:_REQUEST_CHARS_MAX], authorization
+
+    def _opens(self, authorization: bytes) -> bool:
+        """Compare with every key, in a time that does not depend on what is wrong."""
+        scheme, _, given = authorization.partition(b" ")
+        digest = sha256(given.strip()).digest()
+        matches = [hmac.compare_digest(digest, key) for key in self._keys]
+        return any(matches) and scheme.lower() == b"bearer"
+
+
+def _no_key(authorization: bytes) -> Invalid:
+    sentence = (
+        "The API key is not valid."
+        if authorization
+        else "An API key was expected: send the header 'Authorization: Bearer KEY'."
+    )
+    return Invalid(sentence, code="invalid_api_key")

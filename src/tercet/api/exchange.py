@@ -1,0 +1,131 @@
+"""One job and its client: pieces come in through the sink, deltas of text go out, either may leave.
+
+    service ──sink(piece)──▶ [ready pieces] ──take──▶ choices ──▶ deltas ──▶ answer
+    client  ──http.disconnect──▶ watcher ──▶ service.cancel
+
+Everything that is ready at once is taken at once, so a loop that is behind writes fewer, larger
+pieces instead of falling further behind. The queue is bounded by the job's `max_tokens`.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from starlette.types import Receive
+
+from tercet.api.ask import Ask
+from tercet.api.choice import Choice, Delta
+from tercet.api.errors import ended
+from tercet.api.service import Service
+from tercet.base.ids import index_of, task_id
+from tercet.jobs.job import Finish, TaskOutput
+from tercet.observe.metrics import Metrics, RequestSize
+
+
+class Exchange:
+    """A running job. Use as a context: leaving it cancels what is not over."""
+
+    def __init__(self, ask: Ask, service: Service, receive: Receive, *, metrics: Metrics) -> None:
+        self.ask = ask
+        self._service = service
+        self._receive = receive
+        self._ready: list[TaskOutput] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self.gone = False
+        """The client went away: nothing that is written reaches anybody."""
+        job = ask.job
+        self.choices = [
+            Choice(index, ask, prompt=job.prompts[index // job.n]) for index in range(job.num_tasks)
+        ]
+        self._open = len(self.choices)
+        size = RequestSize(
+            prompt_tokens=ask.prompt_tokens,
+            n=job.n,
+            num_prompts=len(job.prompts),
+            max_tokens=job.sampling.max_tokens,
+        )
+        self._meter = metrics.meter(job.model, size)
+
+    def __enter__(self) -> Self:
+        self._service.submit(self.ask.job, self._put)
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._meter.close(self._reason())
+        if self._open and not self.gone:
+            self._service.cancel(self.ask.job.id)
+        if self._watcher is not None and (self.gone or error is not None):
+            self._watcher.cancel()
+        # Otherwise the watcher ends by itself when the response is complete.
+
+    @property
+    def over(self) -> bool:
+        """Every choice has its finish."""
+        return self._open == 0
+
+    async def next(self) -> list[Delta]:
+        """Wait for pieces and give what they add, at most one delta a choice; empty: gone.
+
+        Raises `Ended` when the house could not go on with one of the tasks.
+        """
+        if not self._ready and not self.gone:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        if self.gone:
+            return []
+        pieces, self._ready = self._ready, []
+        return self._deltas(pieces)
+
+    def _deltas(self, pieces: list[TaskOutput]) -> list[Delta]:
+        deltas: dict[int, Delta] = {}
+        for piece in pieces:
+            index = index_of(piece.task)
+            choice = self.choices[index]
+            if choice.finish is not None:
+                continue  # overrun after a stop string was found
+            if piece.finish is Finish.FAILED or piece.finish is Finish.CANCELLED:
+                raise ended(piece)
+            num_before = choice.num_tokens
+            delta = choice.push(piece)
+            self._meter.gained(index, choice.num_tokens - num_before)
+            before = deltas.get(index)
+            deltas[index] = delta if before is None else before.joined(delta)
+            if delta.finish is not None:
+                self._open -= 1
+                self._meter.ended(index, choice.cached_tokens)
+                if piece.finish is None:
+                    self._service.stop_found(task_id(self.ask.job.id, index))
+        return list(deltas.values())
+
+    def _reason(self) -> str:
+        if self._open:
+            return "abort" if self.gone else "error"
+        return self.choices[-1].finish or "error"
+
+    def _put(self, piece: TaskOutput) -> None:
+        self._ready.append(piece)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _watch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+        if self._open:
+            self.gone = True
+            self._service.cancel(self.ask.job.id)
+            self._ready.clear()
+            self._wake()
