@@ -6,9 +6,19 @@ Is not: sampling, stop ids (engine), HTTP, or where a file comes from (`models`)
 May import: base (and the libraries tokenizers and jinja2).
 """
 
+from tercet.text.chat import ChatTemplate, open_chat_template
 from tercet.text.codec import Codec
 from tercet.text.detokenizer import Detokenizer
 from tercet.text.load import Source, load_codec
 from tercet.text.stops import StopMatch, StopStrings
 
-__all__ = ["Codec", "Detokenizer", "Source", "StopMatch", "StopStrings", "load_codec"]
+__all__ = [
+    "ChatTemplate",
+    "Codec",
+    "Detokenizer",
+    "Source",
+    "StopMatch",
+    "StopStrings",
+    "load_codec",
+    "open_chat_template",
+]
