@@ -1,0 +1,297 @@
+"""The cluster manager's machine: compares what is wanted with what there is, again and again.
+
+    AgentReport, ExecutorReady, ExecutorGone, Woke(tick) -> reconcile -> StartExecutor, StopExecutor
+                                                                     -> Members, if they changed
+
+Level-triggered: no event is an order by itself, so a lost message costs a tick and nothing else.
+"""
+
+from tercet.base.errors import must
+from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.cluster_manager.group import Group
+from tercet.cluster_manager.roster import Agent, Member, Roster
+from tercet.cluster_manager.standing import ClusterStanding
+from tercet.cluster_manager.states import MemberEvent, MemberState
+from tercet.messages.effects import Effect, Fact, Send, Wake
+from tercet.messages.events import (
+    ClusterManagerEvent,
+    DrainRequested,
+    PeerGone,
+    PeerJoined,
+    Received,
+    Woke,
+)
+from tercet.messages.wire import (
+    AgentReport,
+    ExecutorGone,
+    ExecutorReady,
+    Members,
+    StartExecutor,
+    StopExecutor,
+)
+
+TICK = "tick"
+RETRY = "retry"
+AGENT = "agent/"
+FRONT = "front/"
+
+
+class ClusterManager:
+    """Owns the decision which executors there are; lives at the address `cluster`."""
+
+    def __init__(self, config: ClusterManagerConfig, *, next_executor: int = 0) -> None:
+        self._config = config
+        self._groups = [Group(wanted, config) for wanted in config.groups]
+        self._roster = Roster()
+        self._fronts: dict[Address, Epoch] = {}
+        self._next_executor = next_executor
+        self._settled = False
+        self._settle_by: int | None = None
+        self._version = 0
+        self._told: tuple[tuple[ExecutorReady, ...], bool] = ((), False)
+        self._told_at = 0
+        self._ticking = False
+        self._no_starts_from: int | None = None
+
+    def standing(self) -> ClusterStanding:
+        """Count what there is; O(executors)."""
+        states = [member.state for member in self._roster.members.values()]
+        return ClusterStanding(
+            settled=self._settled,
+            num_agents=sum(agent.connected for agent in self._roster.agents.values()),
+            num_wanted=sum(group.wanted.count for group in self._groups),
+            num_ready=states.count(MemberState.READY),
+            num_starting=states.count(MemberState.STARTING),
+            num_stopping=states.count(MemberState.STOPPING),
+            failed=next((group.failed for group in self._groups if group.failed), ""),
+        )
+
+    def on(self, event: ClusterManagerEvent, now: int) -> list[Effect]:  # noqa: C901  one case each
+        """Take one event and reconcile; the work is bounded by members, agents and fronts."""
+        out: list[Effect] = []
+        match event:
+            case Received(message=AgentReport() as report):
+                self._report(report, event.epoch, now, out)
+            case Received(sender=sender, message=ExecutorReady() as ready):
+                if sender in self._roster.agents:
+                    self._ready(ready, sender, now)
+            case Received(sender=sender, message=ExecutorGone() as gone):
+                member = self._roster.members.get(gone.executor)
+                if member is not None and member.agent == sender:
+                    if member.state is MemberState.STARTING:
+                        self._start_failed(member, gone.reason, now)
+                    self._bury(member, gone.reason, out)
+            case PeerJoined():
+                self._joined(event, out)
+            case PeerGone():
+                self._peer_gone(event, now)
+            case Woke(key=key):
+                self._ticking = self._ticking and key != TICK
+            case DrainRequested(deadline=deadline):
+                self._no_starts_from = deadline
+            case Received():
+                pass  # meant for another kind of machine
+        self._reconcile(now, out)
+        return out
+
+    def check(self) -> None:
+        """Raise `InvariantBroken` unless members, targets and what was told agree."""
+        self._roster.check()
+        must(self._told == (self._roster.ready, self._settled), "fronts were not told of a change")
+        for member in self._roster.members.values():
+            must(
+                member.executor < self._next_executor,
+                f"executor {member.executor} exists, and {self._next_executor} would be next",
+            )
+        for group in self._groups:
+            wanted = group.wanted
+            count = len(self._roster.active(wanted.model, wanted.role))
+            must(count <= wanted.count, f"{count} executors of {wanted.model}, not {wanted.count}")
+        must(self._ticking, "no tick is under way")
+
+    # what is heard
+
+    def _joined(self, event: PeerJoined, out: list[Effect]) -> None:
+        peer = event.peer
+        if peer.startswith(AGENT):
+            former = self._roster.agents.get(peer)
+            if former is None or former.epoch <= event.epoch:
+                self._roster.agents[peer] = Agent(address=peer, epoch=event.epoch)
+        elif peer.startswith(FRONT) and self._fronts.get(peer, Epoch(0)) <= event.epoch:
+            self._fronts[peer] = event.epoch
+            out.append(self._members_for(peer))
+
+    def _peer_gone(self, event: PeerGone, now: int) -> None:
+        agent = self._roster.agents.get(event.peer)
+        if agent is not None and agent.epoch == event.epoch:
+            agent.connected = False
+            agent.reported = False
+            agent.away_since = now
+        elif self._fronts.get(event.peer) == event.epoch:
+            del self._fronts[event.peer]
+
+    def _report(self, report: AgentReport, epoch: Epoch, now: int, out: list[Effect]) -> None:
+        agent = self._roster.agents.get(report.agent)
+        if agent is None or agent.epoch != epoch:
+            return
+        agent.reported = True
+        if self._settle_by is None:
+            self._settle_by = now + int(self._config.agent_timeout_s * 1e9)
+        self._next_executor = max(self._next_executor, report.next_executor)
+        listed = {ready.executor: None for ready in report.ready}
+        listed.update(dict.fromkeys(report.starting))
+        for member in self._roster.on_agent(report.agent):
+            if member.executor not in listed:
+                self._bury(member, "its agent no longer has it", out)
+        for ready in report.ready:
+            self._ready(ready, report.agent, now)
+        for executor in report.starting:
+            if executor not in self._roster.members:
+                self._add(Member(executor=executor, agent=report.agent, since=now))
+
+    def _ready(self, ready: ExecutorReady, agent: Address, now: int) -> None:
+        member = self._roster.members.get(ready.executor)
+        if member is None:
+            member = Member(executor=ready.executor, agent=agent, since=now)
+            self._add(member)
+        member.agent = agent
+        member.model, member.role, member.ready = ready.model, ready.role, ready
+        member.step(MemberEvent.READY)
+        for group in self._groups:
+            if group.wanted.model == ready.model and group.wanted.role == ready.role:
+                group.became_ready()
+
+    def _add(self, member: Member) -> None:
+        self._roster.members[member.executor] = member
+        self._next_executor = max(self._next_executor, member.executor + 1)
+
+    def _bury(self, member: Member, reason: str, out: list[Effect]) -> None:
+        before = member.state
+        member.step(MemberEvent.GONE)
+        del self._roster.members[member.executor]
+        labels = (("executor", str(member.executor)), ("state", before.value), ("reason", reason))
+        out.append(Fact(name="cluster.executor_gone", labels=labels, cause=_name(member)))
+
+    def _start_failed(self, member: Member, reason: str, now: int) -> None:
+        for group in self._groups:
+            if group.wanted.model == member.model and group.wanted.role == member.role:
+                group.start_failed(member.since, reason, now)
+
+    # what is done about it
+
+    def _reconcile(self, now: int, out: list[Effect]) -> None:
+        self._give_up_on_agents(now, out)
+        if not self._settled and self._settle_by is not None:
+            enough = self._roster.num_reported >= self._config.num_agents
+            self._settled = enough or now >= self._settle_by
+        self._stop_unwanted(now, out)
+        if self._settled:
+            self._start_missing(now, out)
+        self._tell(now, out)
+        if not self._ticking:
+            self._ticking = True
+            at = now + int(self._config.tick_s * 1e9)
+            out.append(Wake(at=at, key=TICK, cause=TICK))
+
+    def _give_up_on_agents(self, now: int, out: list[Effect]) -> None:
+        timeout = int(self._config.agent_timeout_s * 1e9)
+        for agent in list(self._roster.agents.values()):
+            if agent.connected or now - agent.away_since < timeout:
+                continue
+            for member in self._roster.on_agent(agent.address):
+                self._bury(member, f"its agent {agent.address} has been away too long", out)
+            del self._roster.agents[agent.address]
+
+    def _stop_unwanted(self, now: int, out: list[Effect]) -> None:
+        """Stop what no group wants and what starts for too long; remind agents of what they were
+        told to stop, once a tick.
+        """
+        timeout = int(self._config.start_timeout_s * 1e9)
+        kinds = [(group.wanted.model, group.wanted.role) for group in self._groups]
+        for member in list(self._roster.members.values()):
+            if member.state is MemberState.STOPPING:
+                if not self._ticking:
+                    self._send_stop(member, out)
+            elif member.model is not None and (member.model, member.role) not in kinds:
+                self._stop(member, "nobody wants its kind", out)
+            elif member.state is MemberState.STARTING and now - member.since >= timeout:
+                reason = f"it was not ready within {self._config.start_timeout_s:g} s"
+                self._start_failed(member, reason, now)
+                self._stop(member, reason, out)
+        for group in self._groups:
+            active = self._roster.active(group.wanted.model, group.wanted.role)
+            # Those that do not serve yet go first, then the youngest.
+            active.sort(key=lambda m: (m.state is MemberState.READY, -m.executor))
+            for member in active[: max(0, len(active) - group.wanted.count)]:
+                self._stop(member, "there are more of its kind than wanted", out)
+
+    def _stop(self, member: Member, reason: str, out: list[Effect]) -> None:
+        member.step(MemberEvent.STOP)
+        member.reason = reason
+        self._send_stop(member, out)
+
+    def _send_stop(self, member: Member, out: list[Effect]) -> None:
+        message = StopExecutor(executor=member.executor, reason=member.reason)
+        out.append(Send(to=member.agent, message=message, cause=_name(member)))
+
+    def _start_missing(self, now: int, out: list[Effect]) -> None:
+        if self._no_starts_from is not None and now >= self._no_starts_from:
+            return
+        # What starts unknown to us may be what is missing: wait until it says what it is.
+        unknown = self._roster.num_unknown
+        for group in self._groups:
+            wanted = group.wanted
+            missing = wanted.count - len(self._roster.active(wanted.model, wanted.role))
+            counted = min(unknown, max(0, missing))
+            unknown -= counted
+            if missing - counted > 0 and now < group.not_before:
+                key = f"{RETRY}/{wanted.role}/{wanted.model}"
+                out.append(Wake(at=group.not_before, key=key, cause=RETRY))
+                continue
+            for _ in range(missing - counted):
+                agent = self._roster.roomiest_agent()
+                if agent is None:
+                    return
+                self._start(group, agent, now, out)
+
+    def _start(self, group: Group, agent: Address, now: int, out: list[Effect]) -> None:
+        wanted = group.wanted
+        member = Member(
+            executor=ExecutorId(self._next_executor),
+            agent=agent,
+            since=now,
+            model=wanted.model,
+            role=wanted.role,
+        )
+        self._add(member)
+        message = StartExecutor(executor=member.executor, role=wanted.role, model=wanted.model)
+        out.append(Send(to=agent, message=message, cause=_name(member)))
+
+    def _tell(self, now: int, out: list[Effect]) -> None:
+        current = (self._roster.ready, self._settled)
+        changed = current != self._told
+        if not changed and now - self._told_at < int(self._config.repeat_s * 1e9):
+            return
+        self._told_at = now
+        if changed:
+            self._told = current
+            self._version += 1
+            standing = self.standing()
+            values = (
+                ("ready", float(standing.num_ready)),
+                ("starting", float(standing.num_starting)),
+                ("wanted", float(standing.num_wanted)),
+            )
+            labels = (("settled", str(self._settled).lower()), ("failed", standing.failed))
+            out.append(Fact(name="cluster.members", values=values, labels=labels, cause="cluster"))
+        out.extend(self._members_for(front) for front in self._fronts)
+
+    def _members_for(self, front: Address) -> Send:
+        executors, settled = self._told
+        message = Members(version=self._version, executors=executors, settled=settled)
+        return Send(to=front, message=message, cause="cluster")
+
+
+def _name(member: Member) -> str:
+    return f"executor/{member.executor}"
