@@ -10,7 +10,8 @@ stopped or spinning executor can't answer, yet its page still says since when it
 Two threads of the executor write (engine: the step; event loop: the beat and the work), so there
 are two records of one shape, each with one writer: the engine's at 0, the loop's at 64. `version`
 is odd while its record is being written (a seqlock), and a reader that sees it odd or changed
-tries again. Values are native and aligned: each is one store. Times are `CLOCK_MONOTONIC` nanoseconds, which all processes of a host share.
+tries again. Values are native and aligned: each is one store. Times are `CLOCK_MONOTONIC`
+nanoseconds, which all processes of a host share.
 """
 
 import struct

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import F32, I32, I64, Batch, KvMemory, Outputs
+from tercet.devices.contract import F32, I32, Batch, KvMemory, Outputs
 from tercet.devices.cost.durations import Duration, no_time
 from tercet.devices.noise import row_keys
 from tercet.program.costs import Sizes
@@ -80,7 +80,8 @@ class CostExecutable:
 def sizes_of(batch: Batch) -> Sizes:
     """What the step's cost depends on."""
     contexts = batch.contexts.astype(np.int64)
-    rows: I64 = np.diff(batch.row_ends.astype(np.int64), prepend=0)
+    rows = batch.row_ends.astype(np.int64)
+    rows[1:] -= batch.row_ends[:-1]
     # Row i of n at the end of a context of c tokens sees c - n + 1 + i of them.
     pairs = rows * contexts - rows * (rows - 1) // 2
     return Sizes(
