@@ -1,0 +1,68 @@
+"""Whether a waiting task finds room, and who may go before it when it does not.
+
+    blocks   | held by others | its cached prefix | what it must take | reserve |
+                                                  `--- must be free or evictable ---'
+
+All blocks for the known tokens are taken at admission, so a prompt that began is never stopped by
+a later one; the reserve lets those that run grow, so that an admission is not undone at once.
+"""
+
+from tercet.cache.cache import Cache
+from tercet.cache.identity import BLOCK_TOKENS, blocks_for
+from tercet.scheduling.queue import WaitingQueue
+from tercet.scheduling.run import TaskRun
+
+
+def blocks_at_most(run: TaskRun) -> int:
+    """Give the blocks that a task can ever hold: its last token is never computed."""
+    return blocks_for(max(run.known_max - 1, run.known_given))
+
+
+def finds_room(run: TaskRun, cache: Cache, *, num_running: int) -> bool:
+    """Say whether its known tokens fit now, beside a block for every second task that runs."""
+    num_cached, num_unheld = cache.peek(run.task.namespace, run.tokens) if run.share else (0, 0)
+    needed = blocks_for(len(run.tokens)) - num_cached
+    reserve = (num_running + 1) // 2
+    return needed + reserve <= cache.available - num_unheld
+
+
+def take_room(run: TaskRun, cache: Cache) -> bool:
+    """Give the run a holding for all its known tokens, or change nothing and say no."""
+    holding = cache.hold(run.task.namespace, run.tokens, share=run.share)
+    num_hit = len(holding.table)
+    if cache.extend(holding, blocks_for(len(run.tokens)) - num_hit) is None:
+        cache.release(holding, run.tokens, computed=0, index=False)
+        return False
+    run.holding = holding
+    run.extended(len(holding.table))
+    run.computed = run.computed_ahead = BLOCK_TOKENS * num_hit
+    return True
+
+
+def next_to_admit(
+    queue: WaitingQueue, cache: Cache, *, num_running: int, max_passes: int, lookahead: int
+) -> int | None:
+    """Give the place in the queue of the first task that finds room.
+
+    Whoever waits without room is passed over at most `max_passes` times in all; then everybody
+    behind waits too, until blocks come back. A suspect is never passed: it waits for all others to
+    stand still, and would wait for ever.
+    """
+    for at, run in enumerate(queue.waiting[: lookahead + 1]):
+        if run.suspect:
+            return None
+        if finds_room(run, cache, num_running=num_running):
+            return at
+        if run.passed >= max_passes:
+            return None
+    return None
+
+
+def next_started(queue: WaitingQueue, cache: Cache, *, num_running: int) -> int | None:
+    """Give the place of the first task that finds room among those that were preempted before they
+    gained a token.
+    """
+    for at, run in enumerate(queue.waiting):
+        if run.started and not run.gained and finds_room(run, cache, num_running=num_running):
+            return at
+    return None

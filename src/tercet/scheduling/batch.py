@@ -1,0 +1,92 @@
+"""The plan of one step as flat arrays; decoding rows first, then chunks of prompts.
+
+    runs      [ decodes .................. | chunks ...... ]
+    slots     [ 4 | 0 | 7 | 1 | 2          | 9    | 3      ]
+    rows      [ 1 | 1 | 1 | 1 | 1          | 512  | 96     ]
+    samples   [ 1 | 1 | 1 | 1 | 1          | 0    | 1      ]      u1; all others i4
+
+While the same tasks decode, their part of the arrays is the same bytes: it is built once.
+"""
+
+from array import array
+
+from msgspec import Struct
+
+from tercet.messages.plan import SlotOpening, StepPlan
+from tercet.scheduling.run import TaskRun
+
+
+class Chunk(Struct, frozen=True):
+    """Some known tokens of a task that are computed by a step."""
+
+    run: TaskRun
+    rows: int
+    samples: bool
+
+
+class Planned(Struct, kw_only=True):
+    """A plan under way and whom its arrays name."""
+
+    plan: StepPlan
+    runs: list[TaskRun]
+    """In the plan's order."""
+    opened: list[TaskRun]
+    """Those whose first step at this executor this is."""
+    num_decodes: int
+    """So many leading entries of `runs` compute one row and sample."""
+    predicted_ns: int
+    rows: int
+
+
+class BatchWriter:
+    """Writes plans; keeps the bytes of the decoding part until its tasks change."""
+
+    def __init__(self) -> None:
+        self._decodes: list[TaskRun] = []
+        self._slots = b""
+        self._ones = b""
+        self._zeros = b""
+        self._samples = b""
+
+    def write(
+        self,
+        step: int,
+        *,
+        ends: tuple[tuple[int, ...], tuple[SlotOpening, ...]],
+        decodes: list[TaskRun],
+        grown: dict[int, tuple[int, ...]],
+        chunks: list[Chunk],
+    ) -> StepPlan:
+        """Give the plan. `ends`: slots to close and to open; `grown`: place among the decodes ->
+        new blocks of its table. The caller must not change `decodes` afterwards.
+        """
+        if decodes is not self._decodes:
+            self._decodes = decodes
+            self._slots = array("i", [run.slot for run in decodes]).tobytes()
+            self._ones = array("i", [1]).tobytes() * len(decodes)
+            self._zeros = bytes(4 * len(decodes))
+            self._samples = b"\x01" * len(decodes)
+        slots, rows, samples, growth = self._slots, self._ones, self._samples, self._zeros
+        blocks = b""
+        if grown:
+            counts = array("i", growth)
+            added = array("i")
+            for at in sorted(grown):
+                counts[at] = len(grown[at])
+                added.extend(grown[at])
+            growth, blocks = counts.tobytes(), added.tobytes()
+        if chunks:
+            slots += array("i", [chunk.run.slot for chunk in chunks]).tobytes()
+            rows += array("i", [chunk.rows for chunk in chunks]).tobytes()
+            samples += bytes([chunk.samples for chunk in chunks])
+            growth += bytes(4 * len(chunks))
+        return StepPlan(
+            step=step,
+            closes=ends[0],
+            opens=ends[1],
+            slots=slots,
+            rows=rows,
+            samples=samples,
+            growth=growth,
+            blocks=blocks,
+        )

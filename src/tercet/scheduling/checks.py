@@ -1,0 +1,88 @@
+"""What must hold of a scheduler: sums after every event, everything now and then."""
+
+from tercet.base.errors import must
+from tercet.base.ids import BlockId
+from tercet.cache.identity import BLOCK_TOKENS, blocks_for
+from tercet.scheduling.run import TaskRun
+from tercet.scheduling.scheduler import Scheduler
+from tercet.scheduling.states import RunState
+
+
+def check_sums(scheduler: Scheduler) -> None:
+    """Raise unless blocks add up, limits hold and work is under way; O(1)."""
+    scheduler.cache.check_sums()
+    num_running = len(scheduler.running)
+    must(num_running <= scheduler.config.max_slots, f"{num_running} tasks have slots")
+    must(
+        scheduler.flights or not scheduler.has_work,
+        f"{num_running} tasks run and {len(scheduler.queue)} wait, but no step is under way",
+    )
+    must(scheduler.flights or not scheduler.leaving, "blocks wait for a step that is not under way")
+
+
+def check_whole(scheduler: Scheduler) -> None:
+    """Raise unless every run, block and slot is where its state says; O(everything)."""
+    check_sums(scheduler)
+    scheduler.cache.check()
+    scheduler.queue.check()
+    slots: dict[int, TaskRun] = {}
+    for run in scheduler.running.values():
+        must(run.state is RunState.RUNNING, f"task {run.name} runs and is {run.state.value}")
+        must(run.slot not in slots, f"slot {run.slot} has two tasks")
+        slots[run.slot] = run
+        must(run.holding is not None, f"task {run.name} runs without blocks")
+    for run in scheduler.leaving.values():
+        must(run.flights > 0, f"task {run.name} is done and keeps its blocks")
+    for leader in scheduler.queue.leaders():
+        must(leader in scheduler.runs, f"tasks follow {leader}, which is gone")
+    _check_flights(scheduler)
+    _check_blocks(scheduler)
+    fresh = sum(run.started and not run.gained for run in scheduler.runs.values())
+    must(fresh == scheduler.num_fresh, f"{fresh} tasks are fresh, {scheduler.num_fresh} counted")
+
+
+def _check_flights(scheduler: Scheduler) -> None:
+    named: dict[int, int] = {}
+    for planned in scheduler.flights:
+        for run in planned.runs:
+            named[run.order] = named.get(run.order, 0) + 1
+    for run in _all(scheduler):
+        found = named.get(run.order, 0)
+        must(found == run.flights, f"task {run.name} is in {found} plans, {run.flights} counted")
+        must(run.computed <= run.computed_ahead, f"task {run.name} computed more than planned")
+        must(run.computed_ahead <= run.capacity, f"task {run.name} overruns its blocks")
+        must(run.computed <= len(run.tokens), f"task {run.name} computed tokens nobody knows")
+        if run.flights == 0 and run.state is RunState.RUNNING:
+            must(run.known_ahead == len(run.tokens), f"task {run.name} waits for a lost token")
+            must(run.computed_ahead == run.computed, f"task {run.name} waits for lost rows")
+
+
+def _check_blocks(scheduler: Scheduler) -> None:
+    holders: dict[BlockId, int] = {}
+    for run in _all(scheduler):
+        if run.holding is None:
+            must(run.capacity == 0, f"task {run.name} counts blocks that it does not hold")
+            continue
+        must(
+            run.capacity == BLOCK_TOKENS * len(run.holding.table),
+            f"task {run.name} counts {run.capacity} tokens of room",
+        )
+        must(
+            run.holding.num_canonical <= blocks_for(run.computed),
+            f"task {run.name} shares what it did not compute",
+        )
+        for block in run.holding.table:
+            holders[block] = holders.get(block, 0) + 1
+    pool = scheduler.cache.pool
+    for block, count in holders.items():
+        found = pool.holds(block)
+        must(found == count, f"block {block}: {count} tasks hold it, the pool counts {found}")
+    must(
+        len(holders) == pool.num_held,
+        f"{pool.num_held} blocks are held, tasks hold {len(holders)}: a block has leaked",
+    )
+
+
+def _all(scheduler: Scheduler) -> list[TaskRun]:
+    ended = [run for run in scheduler.leaving.values() if run.state is RunState.ENDED]
+    return [*scheduler.runs.values(), *ended]

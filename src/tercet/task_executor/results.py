@@ -1,0 +1,122 @@
+"""What a step's result means for its tasks: tokens to tell, blocks to index, ends.
+
+The plan said what would happen; the result says what did. A task that ended or was cancelled while
+the step was under way is passed by: its tokens are nobody's and its blocks come back once no plan
+names it.
+"""
+
+from array import array
+
+from tercet.base.errors import must
+from tercet.base.ids import Address
+from tercet.cache.identity import BLOCK_TOKENS
+from tercet.jobs.job import Finish, TokenLogprobs
+from tercet.messages.plan import FINISH_NONE, FINISH_STOP, StepResult
+from tercet.messages.wire import TaskUpdate
+from tercet.scheduling.batch import Planned
+from tercet.scheduling.run import TaskRun
+from tercet.scheduling.scheduler import Scheduler
+from tercet.scheduling.states import RunState
+
+Outbox = dict[Address, list[TaskUpdate]]
+
+
+def _i4(data: bytes) -> "array[int]":
+    values = array("i")
+    values.frombytes(data)
+    return values
+
+
+class Reconciler:
+    """Applies results to the runs of a scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.finished: list[tuple[TaskRun, Finish]] = []
+        """Since it was last emptied."""
+
+    def apply(self, planned: Planned, result: StepResult, outbox: Outbox) -> int:
+        """Update all runs of a plan, put what they gained into the outbox, count the tokens."""
+        runs = planned.runs
+        counts, computed, finishes = _i4(result.counts), _i4(result.computed), result.finishes
+        tokens = _i4(result.tokens)
+        must(
+            len(counts) == len(computed) == len(finishes) == len(runs)
+            and sum(counts) == len(tokens),
+            f"step {result.step}: {len(runs)} slots planned, results for {len(counts)}, "
+            f"{len(computed)} and {len(finishes)}; {len(tokens)} tokens for {sum(counts)} counted",
+        )
+        logprobs = dict(result.logprobs)
+        for position, entries in result.prompt_logprobs:
+            runs[position].prompt_logprobs.extend(entries)
+        rows, samples = _i4(planned.plan.rows), planned.plan.samples
+        ended = RunState.ENDED
+        taken = at = 0
+        for position, run in enumerate(runs):
+            count = counts[position]
+            gained = tokens[at : at + count]
+            at += count
+            run.flights -= 1
+            if run.state is ended:
+                if not run.flights:
+                    self._scheduler.landed(run)
+                continue
+            taken += count
+            # What did not go as planned: fewer or more tokens, fewer or more rows.
+            run.known_ahead += count - samples[position]
+            run.computed_ahead += computed[position] - run.computed - rows[position]
+            self._progress(run, gained, computed[position])
+            end = self._end_of(run, finishes[position])
+            if count or end is not None:
+                update = self._update(run, gained, end, logprobs.get(position))
+                outbox.setdefault(run.reply, []).append(update)
+            self._settle(run, end)
+        return taken
+
+    def _progress(self, run: TaskRun, gained: "array[int]", computed: int) -> None:
+        """Add tokens and computed rows to a run, and let others find its full blocks."""
+        before = run.computed
+        run.computed = computed
+        run.tokens.extend(gained)
+        if gained and not run.told_first:
+            self._scheduler.first_token(run)
+        if before < run.num_prompt or computed // BLOCK_TOKENS != before // BLOCK_TOKENS:
+            self._scheduler.computed(run)
+
+    def _settle(self, run: TaskRun, end: Finish | None) -> None:
+        """Carry out the end of a run, or the rest of its preemption."""
+        if end is not None:
+            self.finished.append((run, end))
+            self._scheduler.end(run)
+        elif run.state is RunState.LEAVING and not run.flights:
+            self._scheduler.landed(run)
+
+    def _end_of(self, run: TaskRun, finish: int) -> Finish | None:
+        """Give how the run ended in this step, if it did. A task whose length is used up ends
+        even where the slot did not say so: nothing more will be planned for it.
+        """
+        if finish != FINISH_NONE:
+            return Finish.STOP if finish == FINISH_STOP else Finish.LENGTH
+        return Finish.LENGTH if len(run.tokens) >= run.known_max else None
+
+    def _update(
+        self,
+        run: TaskRun,
+        gained: "array[int]",
+        end: Finish | None,
+        logprobs: tuple[TokenLogprobs, ...] | None,
+    ) -> TaskUpdate:
+        if run.told_first and end is None and logprobs is None:
+            return TaskUpdate(run.id, False, tuple(gained))
+        first = not run.told_first
+        run.told_first = True
+        entries = run.prompt_logprobs if first and not run.task.generated else ()
+        return TaskUpdate(
+            run.id,
+            tokens=tuple(gained),
+            finish=end,
+            logprobs=logprobs,
+            prompt_logprobs=tuple(entries) if entries else None,
+            cached_tokens=run.hit if first else None,
+            stop_token=gained[-1] if end is Finish.STOP and gained else None,
+        )
