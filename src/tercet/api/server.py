@@ -29,6 +29,7 @@ class HttpServer:
                 ws="none",
                 lifespan="off",
                 access_log=False,
+                proxy_headers=False,
                 log_config=None,
                 server_header=False,
                 timeout_keep_alive=keep_alive_s,
