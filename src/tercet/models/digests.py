@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -108,7 +109,8 @@ class DigestCache:
             partial.write_bytes(msgspec.json.encode(known))
             partial.replace(file)
         except OSError:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
 
     def _file(self, path: Path) -> Path:
         name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]

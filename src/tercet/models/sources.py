@@ -44,11 +44,11 @@ def locate(source: str, cache: ModelCacheConfig, progress: Progress | None = Non
     entry = find_model(source)
     if entry is not None:
         return Located(name=source, location=str(ensure_model(entry, cache, progress)))
-    path = Path(source).expanduser()
-    if path.exists() or source.startswith(("/", "./", "../", "~")) or source.endswith(".gguf"):
-        if not path.exists():
-            raise _unknown(source, "no such file or folder")
+    path = _existing(source)
+    if path is not None:
         return _locate_path(path.absolute())
+    if source.startswith(("/", "./", "../", "~")) or source.endswith(".gguf"):
+        raise _unknown(source, "no such file or folder")
     if HUB_ID.fullmatch(source):
         return Located(name=source, location=str(fetch_from_hub(source)))
     names = [known.name for known in REGISTRY]
@@ -65,6 +65,17 @@ def open_checkpoint(location: str) -> Checkpoint:
         return RandomCheckpoint(location, shape, seed, tensors)
     path = Path(location)
     return open_folder(path) if path.is_dir() else open_gguf(path)
+
+
+def _existing(source: str) -> Path | None:
+    """The path that the source is, if there is something at it."""
+    try:
+        path = Path(source).expanduser()
+        return path if source and path.exists() else None
+    except RuntimeError:  # `~nobody`
+        return None
+    except OSError as error:
+        raise _unknown(source, error.strerror or "no path") from None
 
 
 def _locate_path(path: Path) -> Located:

@@ -84,7 +84,14 @@ class GgufCheckpoint:
             num_heads=shape.num_heads,
             num_kv_heads=shape.num_kv_heads,
         )
-        return array if heads is None else unpermute(array, heads)
+        if heads is None:
+            return array
+        if array.shape[0] % (2 * heads):
+            raise bad_checkpoint(
+                str(placed.path),
+                f"holds tensor {placed.tensor.name!r} with {array.shape[0]} rows for {heads} heads",
+            )
+        return unpermute(array, heads)
 
     def _find(self, name: str) -> _Placed:
         placed = self._placed.get(name)

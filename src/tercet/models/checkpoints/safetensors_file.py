@@ -11,7 +11,6 @@ library because a file that is cut or lies must be refused with the name of the 
 import math
 from pathlib import Path
 
-import ml_dtypes
 import msgspec
 import numpy as np
 
@@ -21,12 +20,7 @@ from tercet.models.checkpoints.files import read_piece, size_of
 
 HEADER_BYTES_MAX = 100_000_000
 """As in the reference implementation."""
-DTYPES: dict[str, np.dtype] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
+DTYPES = ("F64", "F32", "F16", "BF16")
 """Element types that are read as numbers of their own; others are quantized or not weights."""
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1} | {
     "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4,
@@ -60,15 +54,18 @@ class SafetensorsFile:
     def read(self, name: str) -> F32:
         """The tensor in float32."""
         entry = self.entries[name]
-        dtype = DTYPES.get(entry.dtype)
-        if dtype is None:
+        if entry.dtype not in DTYPES:
             raise bad_checkpoint(
                 str(self.path),
                 f"holds tensor {name!r} as {entry.dtype}; served are {', '.join(DTYPES)}",
             )
         start, end = entry.data_offsets
         piece = read_piece(self.path, self._data_start + start, end - start, f"tensor {name!r}")
-        return np.frombuffer(piece, dtype).astype(np.float32, copy=False).reshape(entry.shape)
+        if entry.dtype == "BF16":  # the upper half of a float32
+            wide = np.frombuffer(piece, "<u2").astype(np.uint32) << np.uint32(16)
+            return wide.view(np.float32).reshape(entry.shape)
+        array = np.frombuffer(piece, f"<f{SIZES[entry.dtype]}")
+        return array.astype(np.float32, copy=False).reshape(entry.shape)
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:
