@@ -11,7 +11,8 @@ import numpy as np
 
 from tercet.base.ids import TaskId
 from tercet.base.model import ModelShape
-from tercet.devices.cost.device import CostDevice
+from tercet.devices.cost.device import CostExecutable
+from tercet.devices.cost.durations import no_time
 from tercet.engine.batch import build, seat
 from tercet.engine.engine import Engine
 from tercet.engine.memory import private_memory
@@ -39,7 +40,7 @@ def engine_with(num_slots: int, sampling: dict[str, float | int]) -> Engine:
         family="llama", num_layers=1, hidden=8, num_heads=1, num_kv_heads=1, head_dim=8, ffn=8,
         vocab=49_152, context_max=8192, norm_eps=1e-5, rope_theta=1e4, end_ids=(2,),
     )  # fmt: skip
-    executable = CostDevice().compile()
+    executable = CostExecutable(duration=no_time, sleep=None)
     per_slot = (PROMPT + STEPS) // 16 + 2
     memory = private_memory(executable.block_shape, num_slots * per_slot)
     engine = Engine(

@@ -7,11 +7,14 @@ Legend: T rows of the step, S sequences (slots) of the step, R rows whose logits
 B entries of all block tables together.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tercet.program.program import Program
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -145,4 +148,8 @@ class Device(Protocol):
 
     def numerics_id(self) -> str:
         """What results depend on besides weights: kind, library, instruction set, dtype (I3)."""
+        ...
+
+    def compile(self, program: Program, weights: Mapping[str, F32]) -> Executable:
+        """The program ready to run over these weights, by the names that it gives them."""
         ...

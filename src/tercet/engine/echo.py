@@ -5,6 +5,8 @@ tokens from it. Each token writes its id into its cell of the cache; a row's log
 all cells up to its own.
 """
 
+from typing import Any
+
 import numpy as np
 
 from tercet.base.errors import must
@@ -16,8 +18,8 @@ from tercet.devices.reference.sampling import sample
 class EchoExecutable:
     """Deterministic, exact in any company; logits look like those of a small model."""
 
-    block_shape = (BLOCK_TOKENS,)
-    kv_dtype = np.float32
+    block_shape: tuple[int, ...] = (BLOCK_TOKENS,)
+    kv_dtype: Any = np.float32
 
     def __init__(self, *, vocab: int) -> None:
         self._vocab = vocab

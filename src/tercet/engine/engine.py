@@ -9,9 +9,10 @@ from tercet.base.errors import must
 from tercet.base.model import ModelShape
 from tercet.devices.contract import BLOCK_TOKENS, I64, Executable
 from tercet.engine.batch import build, seat
+from tercet.engine.measure import measure
 from tercet.engine.settle import nothing, settle
 from tercet.engine.slots import Slots
-from tercet.messages.plan import StepPlan, StepResult
+from tercet.messages.plan import StepCost, StepPlan, StepResult
 
 
 class KvBlocks(Protocol):
@@ -20,6 +21,11 @@ class KvBlocks(Protocol):
     @property
     def num_ids(self) -> int:
         """Block ids are below this."""
+        ...
+
+    @property
+    def own_blocks(self) -> range:
+        """Block ids that this engine may write to."""
         ...
 
     def renew(self, block_ids: I64) -> None:
@@ -66,6 +72,16 @@ class Engine:
         outputs = self.executable.run(build(self.slots, seating))
         outputs.duration_ns = outputs.duration_ns or self._clock() - started
         return settle(self.slots, seating, outputs, step=plan.step)
+
+    def measure(self) -> StepCost:
+        """How long steps take; before the first plan, since it writes to blocks."""
+        must(not self.slots.opened.any(), "an engine that holds tasks is measured")
+        return measure(
+            self.executable,
+            shape=self.shape,
+            blocks=self.memory.own_blocks,
+            clock=self._clock,
+        )
 
     def _renew(self, blocks: I64, held: int) -> None:
         """Check the ids; those from `held` on are fresh, the others hold what is shared."""

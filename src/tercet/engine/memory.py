@@ -123,6 +123,14 @@ class AddressRange:
         """Block ids are below this."""
         return self.layout.blocks_per_arena * (self.num_arenas - 1) + self.layout.num_blocks
 
+    @property
+    def own_blocks(self) -> range:
+        """Ids of the blocks of the writable arena; a process has one of its own."""
+        own = [arena for arena, writable in self._writable.items() if writable]
+        must(len(own) == 1, f"{len(own)} writable arenas, expected one")
+        first = own[0] * self.layout.blocks_per_arena
+        return range(first, first + self.layout.num_blocks)
+
     def map_arena(self, arena: int, descriptor: int, *, writable: bool) -> None:
         """The arena's memory stands at its place in the range; the descriptor may be closed.
 

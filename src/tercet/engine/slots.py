@@ -153,9 +153,7 @@ class Slots:
             ids = np.array([token for token, _ in asked.logit_bias], np.int32)
             values = np.array([value for _, value in asked.logit_bias], np.float32)
             self.biases[slot] = ids, values
-        drawn = mix(mix(seed) ^ task.choice) % asked.max_tokens
-        ends = self.end_ids and not asked.ignore_eos
-        self.end_position[slot] = len(task.prompt) + max(drawn, asked.min_tokens) if ends else -1
+        self.end_position[slot] = made_up_end(task) if self.end_ids else -1
 
     def _set_stops(self, slot: int, asked: SamplingParameters, prompt: int) -> None:
         ends = () if asked.ignore_eos else self.end_ids
@@ -180,6 +178,15 @@ class Slots:
             f"slot {slot}: prompt log-probabilities of tokens that came from the cache",
         )
         self.prompt_logprobs[slot] = (asked.prompt_logprobs or 0) if wanted else -1
+
+
+def made_up_end(task: Task) -> int:
+    """Where a device without weights ends the task, whenever it is resumed; -1: nowhere."""
+    asked = task.sampling
+    if asked.ignore_eos:
+        return -1
+    drawn = mix(mix((asked.seed or 0) & _MASK_64) ^ task.choice) % asked.max_tokens
+    return len(task.prompt) + max(drawn, asked.min_tokens)
 
 
 def _untouched(rows: int, columns: int) -> I32:

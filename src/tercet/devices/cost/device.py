@@ -1,15 +1,18 @@
 """The cost device and what it compiles to."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import F32, I32, Batch, KvMemory, Outputs
-from tercet.devices.cost.durations import Duration, no_time
+from tercet.devices.contract import F32, I32, U64, Batch, KvMemory, MadeUp, Outputs
+from tercet.devices.cost.config import CostConfig
+from tercet.devices.cost.durations import Duration, duration_of, no_time
 from tercet.devices.noise import row_keys
 from tercet.program.costs import Sizes
+from tercet.program.program import Program
 
 COST_BLOCK_SHAPE = (1,)
 """A block holds nothing, yet has an address: arenas stay small."""
@@ -19,19 +22,30 @@ Sleep = Callable[[int], None]
 
 class CostDevice:
     """`sleep` is called with each step's duration: real under `runtime`; None under `sim`, where
-    the duration in the result is all there is.
+    the duration in the result is all there is. `duration` stands in for the roofline that
+    `config` describes.
     """
 
     name = "cost"
 
-    def __init__(self, *, sleep: Sleep | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        config: CostConfig = CostConfig(),  # noqa: B008  frozen
+        duration: Duration | None = None,
+        sleep: Sleep | None = None,
+    ) -> None:
+        self._config = config
+        self._duration = duration
         self._sleep = sleep
 
     def numerics_id(self) -> str:
         return "cost"
 
-    def compile(self, *, duration: Duration = no_time) -> "CostExecutable":
-        """An executable of any model whose steps take `duration`."""
+    def compile(self, program: Program, weights: Mapping[str, F32]) -> "CostExecutable":
+        """An executable of any program; weights are not looked at."""
+        del weights
+        duration = self._duration or duration_of(program, self._config)
         return CostExecutable(duration=duration, sleep=self._sleep)
 
 
@@ -43,8 +57,8 @@ class CostExecutable:
     circular order 1/4, 1/8 and so on.
     """
 
-    block_shape = COST_BLOCK_SHAPE
-    kv_dtype = np.float32
+    block_shape: tuple[int, ...] = COST_BLOCK_SHAPE
+    kv_dtype: Any = np.float32
 
     def __init__(self, *, duration: Duration, sleep: Sleep | None) -> None:
         self._duration = duration
@@ -58,7 +72,12 @@ class CostExecutable:
         duration = 0 if self._duration is no_time else self._duration(sizes_of(batch))
         if duration > 0 and self._sleep is not None:
             self._sleep(duration)
-        tokens, vocab = _tokens(batch)
+        made_up, sampling = batch.made_up, batch.sampling
+        if made_up is None:
+            must(False, "a batch for the cost device does not say what to make up")
+            raise AssertionError
+        tokens = invent(sampling.seed, sampling.choice, sampling.position, made_up=made_up)
+        vocab = made_up.vocab
         asked = batch.sampling.num_logprobs
         logprobs, ranks = _half(asked >= 0)
         scored_logprobs, scored_ranks = _half(batch.scored_ids >= 0)
@@ -92,19 +111,16 @@ def sizes_of(batch: Batch) -> Sizes:
     )
 
 
-def _tokens(batch: Batch) -> tuple[I32, int]:
-    made_up, sampling = batch.made_up, batch.sampling
-    if made_up is None:
-        must(False, "a batch for the cost device does not say what to make up")
-        raise AssertionError
-    keys = row_keys(sampling.seed, sampling.choice, sampling.position)
+def invent(seed: U64, choice: I32, position: I32, *, made_up: MadeUp) -> I32:
+    """[R] the token of each row: what an undisturbed run has at that place, too."""
+    keys = row_keys(seed, choice, position)
     tokens = (keys % np.uint64(made_up.vocab)).astype(np.int32)
     for _ in made_up.end_ids:  # as many steps as there are ids to step over
         for end in made_up.end_ids:
             tokens[tokens == end] = (end + 1) % made_up.vocab
     if made_up.end_ids:
-        tokens[sampling.position == made_up.end_position] = made_up.end_ids[0]
-    return tokens, made_up.vocab
+        tokens[position == made_up.end_position] = made_up.end_ids[0]
+    return tokens
 
 
 def _half(wanted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[F32, I32]:

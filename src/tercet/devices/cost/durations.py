@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tercet.devices.cost.config import CostConfig
 from tercet.program.costs import Sizes, folded
 from tercet.program.program import Program
 
@@ -35,21 +36,23 @@ class LinearDuration:
         )
 
 
-def roofline(
-    program: Program, *, flops_per_s: float, bytes_per_s: float, step_ns: float = 0.0
-) -> Duration:
+def duration_of(program: Program, config: CostConfig) -> Duration:
     """Each operation takes the longer of its arithmetic and its memory traffic (Williams,
-    Waterman and Patterson, "Roofline", 2009); `step_ns` is what a step costs besides.
+    Waterman and Patterson, "Roofline", 2009), and the step some time besides.
 
-    Equal operations are folded: the answer takes microseconds for any depth.
+    Equal operations are folded: an answer takes microseconds for any depth.
     """
+    if not (config.flops_per_s or config.bytes_per_s or config.step_ns):
+        return no_time
+    per_flop = 1e9 / config.flops_per_s if config.flops_per_s else 0.0
+    per_byte = 1e9 / config.bytes_per_s if config.bytes_per_s else 0.0
     parts = [(cost.flops, cost.bytes, count) for (_, cost), count in folded(program).items()]
 
     def duration(sizes: Sizes) -> int:
-        seconds = sum(
-            count * max(flops.at(sizes) / flops_per_s, moved.at(sizes) / bytes_per_s)
+        nanoseconds = sum(
+            count * max(flops.at(sizes) * per_flop, moved.at(sizes) * per_byte)
             for flops, moved, count in parts
         )
-        return int(step_ns + seconds * 1e9)
+        return int(config.step_ns + nanoseconds)
 
     return duration
