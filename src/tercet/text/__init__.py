@@ -10,7 +10,7 @@ from tercet.text.chat import ChatTemplate, open_chat_template
 from tercet.text.codec import Codec
 from tercet.text.detokenizer import Detokenizer
 from tercet.text.load import Source, load_codec
-from tercet.text.stops import StopMatch, StopStrings
+from tercet.text.stops import StopMatch, StopStrings, check_stops
 
 __all__ = [
     "ChatTemplate",
@@ -19,6 +19,7 @@ __all__ = [
     "Source",
     "StopMatch",
     "StopStrings",
+    "check_stops",
     "load_codec",
     "open_chat_template",
 ]

@@ -2,7 +2,7 @@
 
 Templates see the names that Hugging Face's see: `messages`, `tools`, `add_generation_prompt`,
 the texts of the special tokens (`bos_token`, ...), `raise_exception`, `tojson`, and
-`strftime_now` where a clock was given. They run in `sandbox`, bounded; still off the loop, since
+`strftime_now` where a clock was given. They run in `templates`, bounded; still off the loop, since
 a bound is about a second.
 
 Special tokens that a user writes into a message are rendered like any text, and become control
@@ -16,7 +16,7 @@ from jinja2 import Template, TemplateError, nodes
 
 from tercet.base.errors import Invalid
 from tercet.text.codec import Codec
-from tercet.text.sandbox import Sandbox, TemplateRefused, bounded
+from tercet.text.templates import Sandbox, TemplateRefused, bounded
 
 Message = Mapping[str, object]
 _MARK = "\ue000\ue001continue\ue001\ue000 "
@@ -144,14 +144,11 @@ def _run(template: Template, variables: Mapping[str, object]) -> str:
     try:
         return bounded(lambda: template.generate(variables))
     except TemplateRefused as refusal:
-        story = str(refusal)
-    except Exception as error:  # noqa: BLE001  foreign code may raise anything
-        story = f"{type(error).__name__}: {error}"
-    raise Invalid(
-        f"the chat template refused the messages: {story}",
-        code="template_error",
-        parameter="messages",
-    )
+        raise Invalid(
+            f"the chat template refused the messages: {refusal}",
+            code="template_error",
+            parameter="messages",
+        ) from refusal
 
 
 def _marked(chat: list[dict[str, object]]) -> list[dict[str, object]]:

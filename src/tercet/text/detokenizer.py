@@ -41,8 +41,11 @@ class Detokenizer:
         if self._pending:
             data = self._pending + data
         text, taken = utf_8_decode(data, "replace", False)
-        self._pending = data[taken:]
-        return text
+        if taken == len(data):
+            self._pending = b""
+            return text
+        more, self._pending = _settle(data[taken:])
+        return text + more
 
     def flush(self) -> str:
         """The end of the stream: what is left of an unfinished character, as U+FFFD."""
@@ -59,9 +62,15 @@ def join(pieces: Sequence[bytes], ids: Sequence[int]) -> bytes:
 
 def unfinished(data: bytes) -> bytes:
     """The bytes at the end that may be the beginning of a character."""
-    tail = data[-3:]
-    for start in range(len(tail)):
-        text, taken = utf_8_decode(tail[start:], "replace", False)
-        if taken == 0 and not text:
-            return tail[start:]
-    return b""
+    _, taken = utf_8_decode(data, "replace", False)
+    return _settle(data[taken:])[1]
+
+
+def _settle(rest: bytes) -> tuple[str, bytes]:
+    """What the decoder left: as text if it can become no character, else to wait for more.
+
+    The decoder waits after ED A0..BF, the first two bytes of a surrogate, which UTF-8 forbids.
+    """
+    if len(rest) > 1 and rest[0] == 0xED and rest[1] > 0x9F:
+        return rest.decode("utf-8", "replace"), b""
+    return "", rest

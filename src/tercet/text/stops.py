@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tercet.base.errors import Invalid
+
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
@@ -21,6 +23,23 @@ class StopMatch:
     """Text that is certain now, without the stop string unless it was to be included."""
     found: str | None = None
     """The stop string that ended the text; nothing may follow."""
+
+
+STOP_CHARACTERS_MAX = 1 << 14
+"""All stop strings of a request together; each character of them is a state of the automaton."""
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    """Refuse stop strings that cannot be served; at the edge, before a stream exists."""
+    if not all(stops):
+        raise Invalid("a stop string is empty; expected at least one character", parameter="stop")
+    total = sum(map(len, stops))
+    if total > STOP_CHARACTERS_MAX:
+        raise Invalid(
+            f"the stop strings have {total} characters together; at most {STOP_CHARACTERS_MAX} "
+            "are served",
+            parameter="stop",
+        )
 
 
 class StopStrings:
@@ -72,6 +91,12 @@ class StopStrings:
         certain = len(whole) - self._depths[state]
         self._held = whole[certain:]
         return StopMatch(whole[:certain])
+
+    def skip(self, text: str) -> str:
+        """Let text pass unseen (before `min_tokens`): no stop string may begin in it."""
+        before = self._held
+        self._held, self._state = "", 0
+        return before + text
 
     def flush(self) -> str:
         """The stream ended without a stop string: what was held back."""

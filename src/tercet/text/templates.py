@@ -102,7 +102,7 @@ _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 def bounded(render: Callable[[], Iterator[str]]) -> str:
-    """The joined pieces of one rendering, within a budget of its own."""
+    """The joined pieces of one rendering, within a budget of its own, or `TemplateRefused`."""
     budget = _Budget()
     token = _budget.set(budget)
     try:
@@ -115,6 +115,10 @@ def bounded(render: Callable[[], Iterator[str]]) -> str:
                 raise TemplateRefused(f"the text is over {SIZE_MAX} characters long")
             pieces.append(piece)
         return "".join(pieces)
+    except TemplateRefused:
+        raise
+    except Exception as error:  # foreign code may raise anything
+        raise TemplateRefused(f"{type(error).__name__}: {error}") from error
     finally:
         _budget.reset(token)
 
