@@ -14,6 +14,7 @@ from tercet.messages.wire import ExecutorReady, Members, Role
 
 PREFIX = "executor/"
 TAKES_TASKS = (Role.COLOCATED,)
+NUM_LEFT_MAX = 4096
 NUM_GHOSTS_MAX = 256
 """Lost executors that are remembered in case they come back with old tasks."""
 
@@ -98,11 +99,12 @@ class Fleet:
             must(record.usable or not record.tasks, f"{name} is lost but has tasks")
             pending = sum(task.num_pending for task in record.tasks.values())
             must(record.num_tokens == pending, f"{name}: {record.num_tokens} tokens != {pending}")
-            for task in record.tasks.values():
+            for wire, task in record.tasks.items():
+                must(task.wire == wire, f"{name} knows a task by another id")
                 must(task.executor is record, f"{name} has a task that is elsewhere")
             trial = record.trial
             must(
-                trial is None or (trial.suspect and trial.id in record.tasks),
+                trial is None or (trial.suspect and trial.wire in record.tasks),
                 f"{name} tries a task that is not its own or no suspect",
             )
 
@@ -110,10 +112,18 @@ class Fleet:
         if record.member or record.connected:
             return
         self._known.pop(record.executor, None)
-        if record.left_behind:
+        if record.left or record.abandoned:
             self._ghosts[record.executor] = record
             while len(self._ghosts) > NUM_GHOSTS_MAX:
                 del self._ghosts[next(iter(self._ghosts))]
+
+
+def remember_left(record: ExecutorRecord) -> None:
+    """Before its tasks are taken away: note under which ids it may still speak of them."""
+    for wire in record.tasks:
+        record.left[wire] = None
+    while len(record.left) > NUM_LEFT_MAX:
+        del record.left[next(iter(record.left))]
 
 
 def takers(message: Members) -> list[ExecutorReady]:

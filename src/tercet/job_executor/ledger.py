@@ -55,8 +55,10 @@ class Ledger:
             if sampling.seed is None:
                 sampling = replace(sampling, seed=self._rand.bits() >> 1)
             for choice in range(job.n):
+                named = task_id(job.id, number * job.n + choice)
                 task = TaskRecord(
-                    id=task_id(job.id, number * job.n + choice),
+                    id=named,
+                    wire=named,
                     job=record,
                     prompt=prompt,
                     sampling=sampling,

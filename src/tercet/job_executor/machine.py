@@ -13,13 +13,14 @@ from tercet.base.ids import Address, JobId, TaskId, show_task
 from tercet.base.rand import Rand
 from tercet.job_executor.blame import accuse, acquit, guilty, withdraw
 from tercet.job_executor.config import JobExecutorConfig
-from tercet.job_executor.fleet import Fleet, executor_at, takers
+from tercet.job_executor.fleet import Fleet, executor_at, remember_left, takers
 from tercet.job_executor.ledger import Ledger
 from tercet.job_executor.placing import NO_EXECUTOR, Placing
 from tercet.job_executor.records import ExecutorRecord, TaskRecord
 from tercet.job_executor.standing import ExecutorStanding, Standing
-from tercet.job_executor.stream import heed, piece
+from tercet.job_executor.stream import piece
 from tercet.jobs.job import Failure, FailureCode, Finish, Job, TaskOutput
+from tercet.jobs.states import TaskEvent, TaskState, next_task_state
 from tercet.messages.effects import Effect, Emit, Fact, Send, Wake
 from tercet.messages.events import (
     DrainRequested,
@@ -126,7 +127,7 @@ class JobExecutor:
             return
         for task in self._ledger.open(job, now):
             self._placing.append(task, now, out)
-        self._placing.place(job.model, out)
+        self._place(job.model, now, out)
 
     def _refusal(self, job: Job) -> Failure | None:
         config = self._config
@@ -150,7 +151,7 @@ class JobExecutor:
         for task in list(job.tasks.values()):
             self._abandon(task, out)
             self._end(task, TaskOutput(task=task.id, finish=Finish.CANCELLED), now, out)
-        self._placing.place(job.job.model, out)
+        self._place(job.job.model, now, out)
 
     def _stop(self, number: TaskId, now: int, out: list[Effect]) -> None:
         task = self._ledger.tasks.get(number)
@@ -158,7 +159,7 @@ class JobExecutor:
             return
         self._abandon(task, out)
         self._end(task, TaskOutput(task=number, finish=Finish.STOP), now, out)
-        self._placing.place(task.model, out)
+        self._place(task.model, now, out)
 
     # what executors say
 
@@ -169,19 +170,22 @@ class JobExecutor:
         record.load = message.load
         record.num_updates += 1
         room = False
-        tasks = self._ledger.tasks
+        tasks = record.tasks
         for update in message.updates:
             task = tasks.get(update.task)
-            if task is not None and task.executor is record and self._take(task, update, now, out):
+            if task is not None and self._take(task, update, now, out):
                 room = True
         if room:
-            self._placing.place(record.model, out)
+            self._place(record.model, now, out)
 
     def _take(self, task: TaskRecord, update: TaskUpdate, now: int, out: list[Effect]) -> bool:
         """Pass on what the task's executor says; tell whether there is room for another now."""
-        if not heed(task, update):
-            return False
-        if update.started:
+        record = task.executor
+        if record is not None and record.left:
+            # It read all that was sent before this task, and all its older words came before.
+            record.left.clear()
+        if update.started or (update.tokens and task.state is TaskState.PLACED):
+            task.state = next_task_state(task.state, TaskEvent.START, task.id)
             self._ledger.started(task, now)
         output = piece(task, update)
         if output is None:
@@ -190,8 +194,6 @@ class JobExecutor:
         if gained:
             self._gained(task, now)
         if output.finish is not None:
-            if task.haunted:
-                self._abandon(task, out)
             self._end(task, output, now, out)
             return True
         out.append(Emit(output=output, cause=task.job.cause))
@@ -210,10 +212,9 @@ class JobExecutor:
 
     def _members(self, message: Members, now: int, out: list[Effect]) -> None:
         for record in self._fleet.absent(message):
-            tasks = list(record.tasks)
-            self._lose(record, now, out)
             if record.connected:
-                self._exorcise(record, tasks, out)
+                out.extend(_cancel_at(record, wire) for wire in record.tasks)
+            self._lose(record, now, out)
             self._fleet.expel(record)
         for ready in takers(message):
             record = self._fleet.name(ready)
@@ -231,9 +232,7 @@ class JobExecutor:
             if former.connected:
                 self._cut(former, now, out)
         record = self._fleet.joined(number, event.peer, event.epoch)
-        record.haunted.clear()
-        self._exorcise(record, record.left_behind, out)
-        record.left_behind = []
+        out.extend(_cancel_at(record, wire) for wire in (*record.abandoned, *record.left))
         if record is former:
             withdraw(self._ledger.tasks.values(), record)
         if record.usable:
@@ -246,24 +245,16 @@ class JobExecutor:
 
     def _cut(self, record: ExecutorRecord, now: int, out: list[Effect]) -> None:
         """The connection ended: what was under way is lost, whether the executor lives or not."""
-        record.left_behind = list(record.tasks)
         self._lose(record, now, out)
         self._fleet.gone(record)
 
-    def _exorcise(self, record: ExecutorRecord, tasks: Iterable[TaskId], out: list[Effect]) -> None:
-        """Cancel tasks that were taken from a living executor, and beware of late words."""
-        live = self._ledger.tasks
-        record.haunted = {number: None for number in record.haunted if number in live}
-        for number in tasks:
-            out.append(Send(to=record.address, message=CancelTask(task=number)))
-            record.haunted[number] = None
-
     def _open(self, record: ExecutorRecord, now: int, out: list[Effect]) -> None:
         self._placing.open(record, now)
-        self._placing.place(record.model, out)
+        self._place(record.model, now, out)
 
     def _lose(self, record: ExecutorRecord, now: int, out: list[Effect]) -> None:
         """Take all tasks from an executor: they go elsewhere, or end if they may not try again."""
+        remember_left(record)
         accused = accuse(record, self._config)
         lost = self._placing.close(record, now)
         if not lost:
@@ -277,7 +268,7 @@ class JobExecutor:
         values = (("tasks", float(len(lost))), ("accused", float(len(accused))))
         labels = (("executor", str(record.executor)),)
         out.append(Fact(name="executor.lost", values=values, labels=labels, cause=record.address))
-        self._placing.place(record.model, out)
+        self._place(record.model, now, out)
 
     # time
 
@@ -307,10 +298,16 @@ class JobExecutor:
 
     # endings
 
+    def _place(self, model: str, now: int, out: list[Effect]) -> None:
+        detail = "The connection to its executor broke again and again."
+        while (nameless := self._placing.place(model, out)) is not None:
+            self._fail(nameless, FailureCode.EXECUTOR_LOST, detail, now=now, out=out)
+
     def _abandon(self, task: TaskRecord, out: list[Effect]) -> None:
         """Tell the task's executor, if it has one, to compute no more of it."""
         if task.executor is not None:
-            out.append(Send(to=task.executor.address, message=CancelTask(task=task.id)))
+            out.append(_cancel_at(task.executor, task.wire))
+            task.executor.abandoned.append(task.wire)
 
     def _fail(
         self, task: TaskRecord, code: FailureCode, detail: str, *, now: int, out: list[Effect]
@@ -321,6 +318,10 @@ class JobExecutor:
     def _end(self, task: TaskRecord, output: TaskOutput, now: int, out: list[Effect]) -> None:
         self._ledger.end(task, output, now, out)
         self._placing.remove(task)
+
+
+def _cancel_at(record: ExecutorRecord, wire: TaskId) -> Send:
+    return Send(to=record.address, message=CancelTask(task=wire), cause=show_task(wire))
 
 
 def _verdict(task: TaskRecord) -> str:

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from tercet.base.errors import must
-from tercet.base.ids import Address, ExecutorId, TaskId, index_of, task_id
+from tercet.base.ids import (
+    TASKS_PER_JOB_MAX,
+    Address,
+    ExecutorId,
+    TaskId,
+    index_of,
+    task_id,
+)
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.job_executor.lane import Lane
 from tercet.job_executor.records import ExecutorRecord, TaskRecord
@@ -60,7 +67,7 @@ class Placing:
                 del self._lanes[task.model]
             return
         record.num_tokens -= task.num_pending
-        del record.tasks[task.id]
+        del record.tasks[task.wire]
         if record.trial is task:
             record.trial = None
         task.executor = None
@@ -85,23 +92,31 @@ class Placing:
         record.trial = None
         return lost
 
-    def place(self, model: str, out: list[Effect]) -> None:
-        """Send as many waiting tasks of a model as its executors have room for."""
+    def place(self, model: str, out: list[Effect]) -> TaskRecord | None:
+        """Send as many waiting tasks of a model as its executors have room for.
+
+        Gives a task, still waiting, that has no id left for the executor whose turn it is: it has
+        to end before others are placed. None otherwise.
+        """
         lane = self._lanes.get(model)
         if lane is None or not lane.executors:
-            return
-        while (task := lane.first(suspect=True)) is not None:
-            chosen = least_load(e for e in self._with_room(lane) if e.trial is None)
-            if chosen is None:
-                break
-            lane.take(suspect=True)
-            self._send(task, lane.executors[chosen], out)
-        while (task := lane.first(suspect=False)) is not None:
-            chosen = self._choose(lane, task)
-            if chosen is None:
-                break
-            lane.take(suspect=False)
-            self._send(task, lane.executors[chosen], out)
+            return None
+        for suspect in (True, False):
+            while (task := lane.first(suspect=suspect)) is not None:
+                if suspect:
+                    chosen = least_load(e for e in self._with_room(lane) if e.trial is None)
+                else:
+                    chosen = self._choose(lane, task)
+                if chosen is None:
+                    break
+                record = lane.executors[chosen]
+                name = name_for(task, record)
+                if name is None:
+                    return task
+                lane.take(suspect=suspect)
+                task.wire = name
+                self._send(task, record, out)
+        return None
 
     def overdue(self, model: str, now: int, out: list[Effect]) -> list[TaskRecord]:
         """Give the tasks that waited too long for an executor; look again for the others."""
@@ -164,11 +179,9 @@ class Placing:
         task.state = next_task_state(task.state, TaskEvent.PLACE, task.id)
         task.executor = record
         task.num_base = len(task.generated)
-        task.num_skip = 0
         task.fresh = False
-        task.haunted = task.id in record.haunted
         task.updates_before = record.num_updates
-        record.tasks[task.id] = task
+        record.tasks[task.wire] = task
         record.num_tokens += task.num_pending
         if task.suspect:
             record.trial = task
@@ -181,7 +194,7 @@ class Placing:
         near = placed_sibling(task)
         if near is None or near.executor is not record or near.suspect or near.fresh:
             return None
-        return near.id
+        return near.wire
 
     def _patience_end(self, lane: Lane, task: TaskRecord) -> int:
         return max(lane.alone_since, task.waiting_since) + self._patience_ns
@@ -194,6 +207,19 @@ class Placing:
         first = min((end for end in ends if end > now), default=now + self._patience_ns)
         lane.armed = True
         out.append(Wake(at=first, key=NO_EXECUTOR + lane.model, cause=lane.model))
+
+
+def name_for(task: TaskRecord, record: ExecutorRecord) -> TaskId | None:
+    """Give an id of the task's job under which this executor never spoke of the task, as far as
+    words may still be under way: its own id, or one beyond those of the job's tasks. None if the
+    job is so big, and the connection broke so often, that there is none.
+    """
+    job = task.job.job
+    for index in range(index_of(task.id), TASKS_PER_JOB_MAX, job.num_tasks):
+        alias = task_id(job.id, index)
+        if alias not in record.left:
+            return alias
+    return None
 
 
 def placed_sibling(task: TaskRecord) -> TaskRecord | None:

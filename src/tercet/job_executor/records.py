@@ -5,6 +5,7 @@ JobRecord --tasks--> TaskRecord --executor--> ExecutorRecord
                          +--------- tasks --------+      while it is placed there
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from tercet.jobs.states import JobState, TaskState
 from tercet.messages.wire import Load, SubmitTask
 
 NO_LOAD = Load()
+NUM_ABANDONED_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -31,17 +33,18 @@ class ExecutorRecord:
     epoch: Epoch | None = None
     """Of its present connection, or of the last one."""
     tasks: "dict[TaskId, TaskRecord]" = field(default_factory=dict)
-    """Placed here, oldest placement first."""
+    """Placed here, by the id that it knows them under, oldest placement first."""
     num_tokens: int = 0
     """Known tokens of `tasks` that gained none here yet."""
     trial: "TaskRecord | None" = None
     """A suspect that was placed here alone and has not gained a token yet."""
     num_updates: int = 0
     """Messages about tasks that it ever sent."""
-    left_behind: list[TaskId] = field(default_factory=list)
-    """Taken from it while it may still compute them: cancelled if it comes back."""
-    haunted: dict[TaskId, None] = field(default_factory=dict)
-    """Cancelled over the present connection: late words about them may be under way."""
+    left: dict[TaskId, None] = field(default_factory=dict)
+    """Taken from it, while late words about them may still come: cancelled whenever it comes back,
+    their ids not used again until it spoke of a younger placement."""
+    abandoned: deque[TaskId] = field(default_factory=lambda: deque(maxlen=NUM_ABANDONED_MAX))
+    """The last tasks that were cancelled there: said again if the connection breaks meanwhile."""
     load: Load = NO_LOAD
 
     @property
@@ -58,6 +61,10 @@ class TaskRecord:
     """One task of a job that has not ended."""
 
     id: TaskId
+    """What the client knows it by."""
+    wire: TaskId
+    """What its present executor knows it by: `id`, or an alias where an older placement of it may
+    still be spoken of (`placing.name_for`)."""
     job: "JobRecord"
     prompt: tuple[int, ...]
     sampling: SamplingParameters
@@ -69,12 +76,8 @@ class TaskRecord:
     """What the client has."""
     num_base: int = 0
     """How many of `generated` the executor was told with the present placement."""
-    num_skip: int = 0
-    """Tokens to come that the client already has: the executor began the task anew."""
     fresh: bool = False
     """A token arrived since the present placement."""
-    haunted: bool = False
-    """Placed again where an older placement of it may still have words under way."""
     updates_before: int = 0
     """`num_updates` of the executor when the task was placed there."""
     num_tries: int = 0
@@ -110,7 +113,7 @@ class TaskRecord:
             sampling = replace(sampling, prompt_logprobs=None)
         return SubmitTask(
             task=Task(
-                id=self.id,
+                id=self.wire,
                 model=self.model,
                 prompt=self.prompt,
                 sampling=sampling,
