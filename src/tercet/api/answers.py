@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from tercet import __version__
+import tercet
 from tercet.api.ask import Ask
 from tercet.api.choice import Choice, Delta
 from tercet.api.logprobs import Entry, chat_content, completion_logprobs, prompt_table
@@ -39,7 +39,7 @@ class Header:
 @lru_cache(maxsize=64)
 def fingerprint(model: str) -> str:
     """Name what computes: the same name, the same seeds, the same answers."""
-    digest = hashlib.blake2b(f"{__version__} {model}".encode(), digest_size=5)
+    digest = hashlib.blake2b(f"{tercet.__version__} {model}".encode(), digest_size=5)
     return f"fp_{digest.hexdigest()}"
 
 

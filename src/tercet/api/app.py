@@ -113,5 +113,7 @@ class _Refusals:
     ) -> Response:
         body = error_body(status, sentence, code=code, parameter=parameter)
         response = Response(body, status, media_type="application/json")
-        response.raw_headers.extend(headers_of(status, retry_after_s=self._retry_after_s))
+        response.raw_headers.extend(
+            headers_of(status, code=code, retry_after_s=self._retry_after_s)
+        )
         return response

@@ -28,7 +28,13 @@ async def read_chat(fields: Fields, model: ServedModel, *, desk: Desk, request: 
     delivery = read_delivery(fields, config, logprobs=_logprobs(fields, config.top_logprobs_max))
     max_tokens = _max_tokens(fields)
     prompt = await read_messages(fields, model, desk=desk)
-    room = fit_context(model, prompt_max=len(prompt), asked=max_tokens, default=None)
+    room = fit_context(
+        model,
+        prompt_max=len(prompt),
+        prompt_field="messages",
+        asked=max_tokens,
+        default=None,
+    )
     sampling = read_sampling(fields, model, config, delivery=delivery, max_tokens=room)
     return Ask(
         chat=True,

@@ -33,6 +33,7 @@ async def read_completion(fields: Fields, model: ServedModel, *, desk: Desk, req
     room = fit_context(
         model,
         prompt_max=max(map(len, prompts)),
+        prompt_field="prompt",
         asked=None if max_tokens is None else max(max_tokens, 1),
         default=MAX_TOKENS_DEFAULT,
     )

@@ -74,8 +74,10 @@ def error_body(status: int, sentence: str, *, code: str | None, parameter: str |
     )
 
 
-def headers_of(status: int, *, retry_after_s: int) -> Headers:
+def headers_of(status: int, *, code: str | None, retry_after_s: int) -> Headers:
     """Give the headers that a refusal of this status carries besides its body's."""
+    if code == FailureCode.EXECUTOR_LOST:
+        return [(b"x-should-retry", b"false")]  # SDKs would bring the culprit back
     if status == 503:
         return [(b"retry-after", str(retry_after_s).encode())]
     if status == 401:
@@ -106,11 +108,16 @@ async def send_invalid(send: Send, problem: Invalid, *, retry_after_s: int) -> N
     """Answer with what the client got wrong."""
     status = status_of(problem)
     body = error_body(status, problem.sentence, code=problem.code, parameter=problem.parameter)
-    await send_body(send, status, body, headers=headers_of(status, retry_after_s=retry_after_s))
+    await send_body(
+        send,
+        status,
+        body,
+        headers=headers_of(status, code=problem.code, retry_after_s=retry_after_s),
+    )
 
 
 async def send_ended(send: Send, outcome: Ended, *, retry_after_s: int) -> None:
     """Answer with what the house could not do."""
     body = error_body(outcome.status, outcome.sentence, code=outcome.code, parameter=None)
-    headers = headers_of(outcome.status, retry_after_s=retry_after_s)
+    headers = headers_of(outcome.status, code=outcome.code, retry_after_s=retry_after_s)
     await send_body(send, outcome.status, body, headers=headers)

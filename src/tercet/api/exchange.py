@@ -32,6 +32,8 @@ class Exchange:
         self._ready: list[TaskOutput] = []
         self._waiter: asyncio.Future[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._closed = False
+        """Nobody takes pieces any more."""
         self.gone = False
         """The client went away: nothing that is written reaches anybody."""
         job = ask.job
@@ -58,6 +60,7 @@ class Exchange:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._closed = True
         self._meter.close(self._reason())
         if self._open and not self.gone:
             self._service.cancel(self.ask.job.id)
@@ -111,8 +114,9 @@ class Exchange:
         return self.choices[-1].finish or "error"
 
     def _put(self, piece: TaskOutput) -> None:
-        self._ready.append(piece)
-        self._wake()
+        if not self._closed:
+            self._ready.append(piece)
+            self._wake()
 
     def _wake(self) -> None:
         waiter = self._waiter
@@ -125,7 +129,7 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 break
         if self._open:
-            self.gone = True
+            self.gone = self._closed = True
             self._service.cancel(self.ask.job.id)
             self._ready.clear()
             self._wake()

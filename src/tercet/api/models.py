@@ -21,7 +21,7 @@ def find_model(fields: Fields, service: Service, *, required: bool) -> ServedMod
                 code="missing_parameter",
                 parameter="model",
             )
-        return service.models()[0]
+        name = next((model.names[0] for model in service.models()), "")
     return model_named(name, service)
 
 
@@ -31,7 +31,7 @@ def model_named(name: str, service: Service) -> ServedModel:
             return model
     names = ", ".join(name for model in service.models() for name in model.names)
     raise Invalid(
-        f"The model {show(name)} does not exist here: one of {names} was expected.",
+        f"The model {show(name)} does not exist here: one of {names or 'none'} was expected.",
         code="model_not_found",
         parameter="model",
     )

@@ -5,7 +5,7 @@ import platform
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from tercet import __version__
+import tercet
 from tercet.api.errors import send_body
 from tercet.api.service import Service
 from tercet.observe.metrics import CONTENT_TYPE, Metrics
@@ -53,5 +53,5 @@ class Version:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
-        body = {"version": __version__, "python": platform.python_version()}
+        body = {"version": tercet.__version__, "python": platform.python_version()}
         await send_body(send, 200, msgspec.json.encode(body))

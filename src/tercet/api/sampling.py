@@ -105,7 +105,12 @@ def read_choices(fields: Fields, config: ApiConfig) -> int:
 
 
 def fit_context(
-    model: ServedModel, *, prompt_max: int, asked: int | None, default: int | None
+    model: ServedModel,
+    *,
+    prompt_max: int,
+    prompt_field: str,
+    asked: int | None,
+    default: int | None,
 ) -> int:
     """Decide `max_tokens`, at least 1, or raise `context_length_exceeded` with the numbers.
 
@@ -120,7 +125,7 @@ def fit_context(
             f" requested {prompt_max + asked} tokens ({prompt_max} in the prompt, {asked} for the"
             " completion). Shorten the prompt or the completion.",
             code="context_length_exceeded",
-            parameter="max_tokens" if room > 0 else "prompt",
+            parameter="max_tokens" if room > 0 else prompt_field,
         )
     return asked
 
