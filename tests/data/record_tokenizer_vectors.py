@@ -21,9 +21,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 from tokenizer_texts import SPECIAL_TEXTS, TEXTS, training_texts
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-from tercet.text.pretokenizers import KINDS
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BYTE_LEVEL_KINDS = ("default", "gpt-2", "smollm", "llama-bpe", "smaug-bpe", "tekken", "qwen2")
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -83,14 +81,14 @@ class Llama:
 
 
 def byte_level_metadata(kind: str) -> dict[str, object]:
-    """A vocabulary trained with the kind's own cuts, with tokens of every type."""
+    """A byte-level vocabulary with tokens of every type.
+
+    It is trained without cuts, so that it has merges across every border that a kind may draw.
+    """
     tokenizer = Tokenizer(models.BPE())
-    cuts = [pre_tokenizers.Split(Regex(e), "isolated") for e in KINDS[kind].expressions]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=700,
+        vocab_size=800,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -14,6 +14,12 @@ def f(x: int) -> str:\n    return f"{x!r:>10}"  # comment\n\tif (a&&b)||!c { y[i
 https://example.com/path?q=1&r=%20#frag user@example.org C:\\dir\\file.txt $HOME ~/.rc
 """
 
+# Flags, skin tones, joined families, a tag sequence, variation selectors.
+_EMOJI = (
+    "😀😃 🇩🇪🇫🇷🇯🇵 👍🏽👨‍👩‍👧‍👦 ❤️ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+    " 🤷🏿‍♀️"
+)
+
 TEXTS: tuple[str, ...] = (
     "",
     " ",
@@ -57,8 +63,7 @@ TEXTS: tuple[str, ...] = (
     "日本語のテキスト、中文测试。한국어 문장입니다。",
     "中文abc日本123한국 mixed中text",
     "हिन्दी में पाठ ภาษาไทย தமிழ் ქართული አማርኛ",
-    "😀😃 🇩🇪🇫🇷🇯🇵 👍🏽👨‍👩‍👧‍👦 ❤️ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
-    " 🤷🏿‍♀️",
+    _EMOJI,
     "a😀b 😀 c🎉\n🎉1",
     "\u0000\u0001\u0007\u001b[0m\u007f",
     "\ufffd\ufffdx \ufffe \uffff \ue000 \U0010ffff",

@@ -86,6 +86,13 @@ class TemplateRefused(Exception):  # noqa: N818  what happened, as a sentence
 class _Budget:
     def __init__(self) -> None:
         self.left = WORK_MAX
+        self._produced = 0
+
+    def produce(self, size: int) -> None:
+        self.spend()
+        self._produced += size
+        if self._produced > SIZE_MAX:
+            raise TemplateRefused(f"the text is over {SIZE_MAX} characters long")
 
     def spend(self, size: int = 0) -> None:
         if size > SIZE_MAX:
@@ -107,12 +114,8 @@ def bounded(render: Callable[[], Iterator[str]]) -> str:
     token = _budget.set(budget)
     try:
         pieces: list[str] = []
-        size = 0
         for piece in render():
-            size += len(piece)
-            budget.spend()
-            if size > SIZE_MAX:
-                raise TemplateRefused(f"the text is over {SIZE_MAX} characters long")
+            budget.produce(len(piece))
             pieces.append(piece)
         return "".join(pieces)
     except TemplateRefused:
