@@ -24,10 +24,15 @@ def pack(tokens: Sequence[int]) -> bytes:
     return array("i", tokens).tobytes()
 
 
+def encoded(name: str) -> bytes:
+    """Give the bytes of a name; any string has some, lone surrogates too."""
+    return name.encode("utf-8", "surrogatepass")
+
+
 def root_key(namespace: str, fingerprint: str) -> bytes:
     """Give the parent key of every first block of a tenant and a model."""
     digest = blake2b(b"tercet.root", digest_size=KEY_BYTES)
-    for part in (namespace.encode(), fingerprint.encode()):
+    for part in (encoded(namespace), encoded(fingerprint)):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.digest()

@@ -17,7 +17,7 @@ bounded by the number of blocks.
 
 from tercet.base.errors import must
 from tercet.base.ids import BlockId
-from tercet.cache.identity import BLOCK_BYTES, child_key, root_key
+from tercet.cache.identity import BLOCK_BYTES, child_key, encoded, root_key
 
 NO_BLOCK = BlockId(-1)
 
@@ -101,13 +101,13 @@ class RadixTree:
             return
         del above.children[node.content]
         if above.parent is None and not above.children:
-            del self._roots[above.content.decode()]
+            del self._roots[above.content.decode("utf-8", "surrogatepass")]
 
     def _root(self, namespace: str) -> Node:
         root = self._roots.get(namespace)
         if root is None:
             key = root_key(namespace, self._fingerprint)
-            root = Node(key=key, content=namespace.encode(), parent=None, block=NO_BLOCK)
+            root = Node(key=key, content=encoded(namespace), parent=None, block=NO_BLOCK)
             self._roots[namespace] = root
         return root
 

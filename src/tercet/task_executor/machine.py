@@ -218,8 +218,8 @@ class TaskExecutor:
                 values=(
                     ("tokens", num_tokens),
                     ("rows", planned.rows),
-                    ("duration_ns", result.duration_ns),
-                    ("predicted_ns", planned.predicted_ns),
+                    ("duration_s", result.duration_ns / 1e9),
+                    ("predicted_s", planned.predicted_ns / 1e9),
                 ),
                 cause=f"step {result.step}",
             )
@@ -233,7 +233,7 @@ class TaskExecutor:
                 ("generated_tokens", len(run.tokens) - run.num_prompt),
                 ("cached_tokens", run.hit),
                 ("preemptions", run.preemptions),
-                ("duration_ns", self._now - run.submitted),
+                ("duration_s", (self._now - run.submitted) / 1e9),
             ),
             labels=(("finish", finish.value),),
             cause=run.name,
@@ -300,7 +300,7 @@ class TaskExecutor:
                 Fact(
                     name="task.admitted",
                     values=(
-                        ("waited_ns", self._now - run.submitted),
+                        ("waited_s", (self._now - run.submitted) / 1e9),
                         ("prompt_tokens", run.num_prompt),
                         ("cached_tokens", run.hit),
                         ("passed", run.passed),
