@@ -69,7 +69,7 @@ def rows_of(num_slots: int, rows: int) -> dict[str, bytes]:
     return {
         "slots": i4(range(num_slots)),
         "rows": i4([rows] * num_slots),
-        "samples": i4([1] * num_slots),
+        "samples": bytes([1] * num_slots),
         "growth": i4([0] * num_slots),
     }
 

@@ -43,7 +43,7 @@ def seat(slots: Slots, plan: StepPlan) -> Seating:
     planned = _integers(plan.slots)
     rows = _integers(plan.rows)
     growth = _integers(plan.growth)
-    samples = _integers(plan.samples)
+    samples = np.frombuffer(plan.samples, np.uint8)
     must(
         len(planned) == len(rows) == len(growth) == len(samples),
         f"step {plan.step}: arrays of different lengths",

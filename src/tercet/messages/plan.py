@@ -2,12 +2,12 @@
 
 Counts ahead, values late: a plan is made while the step before it still runs, so it names slots,
 upper bounds and blocks, never token values. True lengths and values live in the slots beside the
-device. Arrays are little-endian `bytes` (i4 or u1), one entry for each planned slot unless noted,
+device. Arrays are little-endian `bytes` (i4 unless noted), one entry for each planned slot unless noted,
 so that ranks can read a plan from shared memory and a recording can hold it as it is.
 
     slots     [ 4 | 0 | 7 ]        who
     rows      [ 1 | 1 | 512 ]      at most so many known, uncomputed tokens
-    samples   [ 1 | 1 | 0 ]        whether the chunk ends at the last known token: sample there
+    samples   [ 1 | 1 | 0 ]        whether the chunk ends at the last known token: sample there (u1)
     growth    [ 0 | 1 | 32 ]       how many of `blocks` are appended to this slot's table
     blocks    [ 91 | 17 ... 48 ]   sum(growth) block ids, over all mapped arenas
 """

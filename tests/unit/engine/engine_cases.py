@@ -79,7 +79,7 @@ def plan_of(step, rows, *, opens=(), closes=(), growth=None, blocks=()):
         closes=tuple(closes),
         slots=i4(rows),
         rows=i4(count for count, _ in rows.values()),
-        samples=i4(draws for _, draws in rows.values()),
+        samples=bytes(bool(draws) for _, draws in rows.values()),
         growth=i4(growth or [0] * len(rows)),
         blocks=i4(blocks),
     )
