@@ -78,9 +78,11 @@ class House:
         messages = [{"role": "user", "content": text}]
         return self.post(CHAT, {"model": "tiny", "messages": messages, **fields})
 
-    async def call(self, method, path, content, *, headers=(), leave_after=None, slices=1):
+    async def call(
+        self, method, path, content, *, headers=(), leave_after=None, slices=1, into=None
+    ):
         """One request. `leave_after`: the client goes away after so many sent messages."""
-        answer = Answer()
+        answer = Answer() if into is None else into
         left = asyncio.Event()
         if leave_after == 0:
             left.set()
