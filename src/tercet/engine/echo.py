@@ -5,6 +5,7 @@ tokens from it. Each token writes its id into its cell of the cache; a row's log
 all cells up to its own.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,8 @@ class EchoExecutable:
             seen = self._blocks[table].reshape(-1)[:context].astype(np.uint64)
             keys[first:row_end] = _chain(seen)[positions]
             first, start = int(row_end), int(table_end)
-        ids = np.arange(self._vocab, dtype=np.uint32)[None]
-        logits = gumbel(noise_bits(keys[batch.logits_rows, None], ids)).astype(np.float32)
-        rows = sample(logits * np.float32(2.0), batch.sampling, batch.scored_ids)
+        logits = _logits(keys[batch.logits_rows], self._vocab)
+        rows = sample(logits, batch.sampling, batch.scored_ids)
         return Outputs(
             tokens=rows.tokens,
             logprobs=rows.logprobs,
@@ -55,6 +55,16 @@ class EchoExecutable:
             scored_ranks=rows.scored_ranks,
             margins=rows.margins,
         )
+
+
+def echo_logits(tokens: Sequence[int], vocab: int) -> F32:
+    """[n, V] the logits after each of a sequence's tokens."""
+    return _logits(_chain(np.array(tokens, np.uint64)), vocab)
+
+
+def _logits(keys: U64, vocab: int) -> F32:
+    ids = np.arange(vocab, dtype=np.uint32)[None]
+    return 2 * gumbel(noise_bits(keys[:, None], ids)).astype(np.float32)
 
 
 def _chain(tokens: U64) -> U64:

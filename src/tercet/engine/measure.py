@@ -24,9 +24,9 @@ from tercet.messages.plan import StepCost
 _BUDGET_NS = 250_000_000
 """Time that all measured steps together may take, roughly; at least one round of them runs."""
 _ROUNDS_MAX = 3
-_CHUNKS = (256, 128, 64, 32, 16)
+_CHUNKS = (256, 128, 64, 32, 16, 8)
 """Rows of the longer cases: the first with which one round is expected to stay in the budget."""
-_SINGLES_PER_ROW = 1 / 16
+_SINGLES_PER_ROW = 1 / 8
 """What a further row costs, guessed in single steps, to choose among the chunks."""
 _CONTEXT_MAX = 1024
 

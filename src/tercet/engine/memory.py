@@ -20,10 +20,12 @@ before it writes to a block that was handed to it afresh.
 """
 
 import ctypes
+import errno
 import math
 import mmap
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +80,12 @@ def block_bytes(block_shape: tuple[int, ...]) -> int:
 
 def make_arena(name: str, layout: ArenaLayout) -> int:
     """The descriptor of a new arena, zeroed and marked with its layout; it shows up as `name` in
-    /proc. Its memory is really there (no later surprise); `OSError` where it is not to be had.
+    /proc. Its memory is really there (no later surprise); `OSError` where the machine has not so
+    much to give now. The caller keeps to its budget: a kernel that runs out of memory while it
+    populates an arena does not refuse, it kills.
     """
+    if layout.size_bytes > _available_bytes():
+        raise OSError(errno.ENOMEM, f"an arena of {layout.size_bytes} bytes: not enough memory")
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, layout.size_bytes)
@@ -221,6 +227,12 @@ def private_memory(block_shape: tuple[int, ...], num_blocks: int) -> AddressRang
 
 def _ceil(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def _available_bytes() -> int:
+    """What the kernel could give without killing anyone."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
 
 
 def _libc() -> ctypes.CDLL:

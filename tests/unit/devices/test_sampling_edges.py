@@ -5,8 +5,8 @@ import pytest
 from sampler_cases import naive_distribution, naive_scores, rows_of, unscored
 
 from tercet.base.rand import mix
-from tercet.devices.reference.leading import leading
 from tercet.devices.noise import bits_reaching, gumbel, mix64, noise_bits
+from tercet.devices.reference.leading import leading
 from tercet.devices.reference.sampling import LOGPROB_MIN, sample
 
 
