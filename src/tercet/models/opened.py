@@ -24,7 +24,7 @@ StageProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
-    """A model that can be compiled; opening it again elsewhere by `location` gives the same."""
+    """A model that can be compiled; opened again by `location` it is the same but for its name."""
 
     name: str
     """What it is called where nobody gave another name."""

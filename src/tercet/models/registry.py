@@ -102,7 +102,6 @@ def ensure_model(
             if not _is_right(entry, path, digests):  # nobody fetched it while we waited
                 _fetch(entry, path, folder, progress)
                 digests.remember(path, file_state(path), entry.sha256)
-            rmtree(folder)
     except OSError as error:
         raise Invalid(
             f"{entry.name} cannot be kept in {cache.models}: {error.strerror or error}.",

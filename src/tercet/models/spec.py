@@ -14,6 +14,7 @@ from tercet.base.tokenizer import BYTES_END_IDS, BYTES_VOCAB
 RANDOM = "random:"
 COST = "cost:"
 VALUE_MAX = 1 << 24
+LAYERS_MAX = 1024
 _TINY = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128,
          "vocab": BYTES_VOCAB, "context": 4096}  # fmt: skip
 SIZES: Mapping[str, Mapping[str, int]] = {
@@ -71,6 +72,11 @@ def _shape(source: str, family: str, numbers: Mapping[str, int]) -> ModelShape:
                 f"{source}: {key} is {numbers[key]}, expected at least {least}.",
                 code="invalid_model",
             )
+    if numbers["layers"] > LAYERS_MAX:
+        raise Invalid(
+            f"{source}: layers is {numbers['layers']}, expected at most {LAYERS_MAX}.",
+            code="invalid_model",
+        )
     if numbers["heads"] % numbers["kv_heads"] or numbers["head_dim"] % 2:
         raise Invalid(
             f"{source}: heads ({numbers['heads']}) must be a multiple of kv_heads "

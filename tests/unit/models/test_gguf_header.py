@@ -13,7 +13,7 @@ from small_models import write_gguf
 
 from tercet.base.errors import Invalid
 from tercet.models.checkpoints.gguf_file import open_gguf
-from tercet.models.checkpoints.gguf_header import read_header
+from tercet.models.checkpoints.gguf_header import WINDOW_BYTES, read_header
 
 
 def text(value: str) -> bytes:
@@ -45,6 +45,18 @@ def test_metadata_and_tensors_are_those_that_the_package_reads(tmp_path: Path) -
     assert [list(t.dims) for t in header.tensors] == [t.shape.tolist() for t in reader.tensors]
 
 
+def test_a_header_longer_than_what_is_read_at_first(tmp_path: Path) -> None:
+    long = ["x" * (1 << 20)] * (1 + WINDOW_BYTES >> 20) + ["ä", "🙂"]
+
+    def also(writer: gguf.GGUFWriter) -> None:
+        writer.add_array("a.long", long)
+        writer.add_string("a.behind", "é")
+
+    header = read_header(write_gguf(tmp_path / "a.gguf", also=also))
+    assert header.metadata["a.long"] == long
+    assert header.metadata["a.behind"] == "é"
+
+
 HUGE = (1 << 62) + 1
 
 
@@ -63,7 +75,10 @@ HUGE = (1 << 62) + 1
         (start(num_pairs=1) + text("k") + struct.pack("<IQ", 8, HUGE), "truncated: the metadata"),
         (start(num_pairs=1) + text("k") + struct.pack("<IIQ", 9, 0, HUGE), "has 46116860184"),
         (start(num_pairs=1) + text("k") + struct.pack("<IIQ", 9, 5, 1 << 20), "truncated"),
-        (start(num_pairs=1) + text("k") + struct.pack("<IIQ", 9, 8, 1 << 20), "truncated within"),
+        (
+            start(num_pairs=1) + text("k") + struct.pack("<IIQ", 9, 8, 1 << 20),
+            "truncated: the metadata",
+        ),
         (start(num_pairs=1) + text("k") + struct.pack("<IIQIQ", 9, 9, 1, 9, 1), "arrays of arrays"),
         (start(num_pairs=1) + struct.pack("<Q", 1) + b"\xff" + b"\0" * 8, "is not UTF-8"),
         (start(num_pairs=2) + (text("k") + struct.pack("<IB", 0, 1)) * 2, "'k' twice"),

@@ -188,7 +188,7 @@ def test_a_non_finite_value_is_named(
     with pytest.raises(Invalid, match=rf"{GATE}' with the value -?(nan|inf) at \[3, 5\]") as caught:
         open_model(str(source), cache=cache)
     assert "model.safetensors" in caught.value.sentence or "a.gguf" in caught.value.sentence
-    assert not [path for path in cache.images.iterdir() if path.suffix == ".image"]
+    assert not list(cache.images.iterdir()), "neither an image nor a half one"
 
 
 def test_wrong_missing_and_unexpected_tensors_are_named(
@@ -219,6 +219,13 @@ def test_tensors_that_say_nothing_new_are_let_be(cache: ModelCacheConfig, tmp_pa
     }
     folder = write_folder(tmp_path / "m", source, tensors=tiny_tensors(source) | more)
     assert_holds(open_model(str(folder), cache=cache), tiny_tensors(source))
+
+
+def test_an_image_that_is_gone_when_it_is_mapped_is_said(cache: ModelCacheConfig) -> None:
+    model = open_model(TINY, cache=cache)
+    (model.image_path or Path()).unlink()
+    with pytest.raises(Invalid, match="is gone or damaged; open the model again"):
+        model.weights()
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_cost_models_have_named_sizes(size: str) -> None:
         ("random:llama?layer=3", r"unknown setting 'layer' \(nearest: layers\)"),
         ("random:llama?layers=three", "layers is 'three', expected an integer"),
         ("random:llama?layers=-1", "layers is '-1', expected an integer"),
+        ("random:llama?layers=1025", "layers is 1025, expected at most 1024"),
         ("random:llama?layers=0", "layers is 0, expected at least 1"),
         ("random:llama?layers=" + "9" * 5000, "expected an integer from 0 to"),
         ("random:llama?vocab=10", "vocab is 10, expected at least 260"),

@@ -8,16 +8,14 @@ seconds for a model of 100 MB, and trusts lengths; this one takes tens of millis
     ... | padding | data: each tensor at data_start + offset, a multiple of the alignment
 """
 
-import mmap
 import struct
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
-from tercet.base.errors import Invalid
 from tercet.models.checkpoints.contract import bad_checkpoint
-from tercet.models.checkpoints.files import size_of
+from tercet.models.checkpoints.files import read_piece, size_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -25,6 +23,9 @@ DIMENSIONS_MAX = 4
 ELEMENTS_MAX = 1 << 24
 """Entries of an array of metadata; the largest vocabularies have 2**18."""
 NAME_BYTES_MAX = 1 << 16
+WINDOW_BYTES = 16 << 20
+"""How much of a file is read at first: the header of most."""
+HEADER_BYTES_MAX = 1 << 30
 ALIGNMENT_DEFAULT = 32
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1",
@@ -57,51 +58,62 @@ def read_header(path: Path) -> GgufHeader:
     size = size_of(path)
     if size < 24:
         raise bad_checkpoint(str(path), f"is no GGUF file: it has {size} bytes")
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as view:
-            return _parse(view, size)
-    except OSError as error:
-        raise bad_checkpoint(str(path), f"cannot be read: {error.strerror}") from None
-    except Invalid as error:
-        raise bad_checkpoint(str(path), error.sentence) from None
+    window = min(size, WINDOW_BYTES)
+    while True:
+        try:
+            return _parse(read_piece(path, 0, window, "the header"), size)
+        except _WindowTooSmallError:
+            if window >= HEADER_BYTES_MAX:
+                raise bad_checkpoint(str(path), f"has a header over {window} bytes") from None
+            window = min(size, 4 * window)
+        except _DamagedError as error:
+            raise bad_checkpoint(str(path), str(error)) from None
 
 
-def _parse(view: mmap.mmap, size: int) -> GgufHeader:
+class _WindowTooSmallError(Exception):
+    """The header goes on behind what was read of the file."""
+
+
+class _DamagedError(Exception):
+    """What is wrong with the file, as the end of a sentence."""
+
+
+def _parse(view: bytearray, size: int) -> GgufHeader:
     if view[:4] != MAGIC:
-        raise Invalid("is no GGUF file: it does not begin with GGUF")
+        raise _DamagedError("is no GGUF file: it does not begin with GGUF")
     cursor = _Cursor(view, size, 4)
     version = cursor.integer("<I")
     if version not in VERSIONS:
         other = "big-endian" if version & 0xFFFF == 0 else f"version {version}"
-        raise Invalid(f"is {other} GGUF; read are little-endian versions 2 and 3")
+        raise _DamagedError(f"is {other} GGUF; read are little-endian versions 2 and 3")
     num_tensors, num_pairs = cursor.integer("<Q"), cursor.integer("<Q")
     metadata: dict[str, object] = {}
     for _ in range(num_pairs):
         key = cursor.string("a key of the metadata", NAME_BYTES_MAX)
         if key in metadata:
-            raise Invalid(f"is damaged: it holds the metadata key {key!r} twice")
+            raise _DamagedError(f"is damaged: it holds the metadata key {key!r} twice")
         metadata[key] = cursor.value(cursor.integer("<I"), key)
     tensors: dict[str, GgufTensor] = {}
     for _ in range(num_tensors):
         name = cursor.string("the name of a tensor", NAME_BYTES_MAX)
         if name in tensors:
-            raise Invalid(f"is damaged: it holds tensor {name!r} twice")
+            raise _DamagedError(f"is damaged: it holds tensor {name!r} twice")
         num_dims = cursor.integer("<I")
         if not 1 <= num_dims <= DIMENSIONS_MAX:
-            raise Invalid(f"gives tensor {name!r} {num_dims} dimensions")
+            raise _DamagedError(f"gives tensor {name!r} {num_dims} dimensions")
         dims = tuple(cursor.integer("<Q") for _ in range(num_dims))
         tensors[name] = GgufTensor(name, dims, cursor.integer("<I"), cursor.integer("<Q"))
     alignment = metadata.get("general.alignment", ALIGNMENT_DEFAULT)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise Invalid(f"is damaged: general.alignment is {alignment!r}, no power of two")
+        raise _DamagedError(f"is damaged: general.alignment is {alignment!r}, no power of two")
     data_start = -(-cursor.place // alignment) * alignment
     return GgufHeader(metadata, tuple(tensors.values()), data_start, alignment, size)
 
 
 class _Cursor:
-    """A place in the mapped header that never leaves the file."""
+    """A place in the header that never leaves the file."""
 
-    def __init__(self, view: mmap.mmap, size: int, place: int) -> None:
+    def __init__(self, view: bytearray, size: int, place: int) -> None:
         self._view = view
         self._size = size
         self.place = place
@@ -113,12 +125,12 @@ class _Cursor:
     def string(self, what: str, bytes_max: int | None = None) -> str:
         length = self.integer("<Q")
         if bytes_max is not None and length > bytes_max:
-            raise Invalid(f"is damaged: {what} has {length} bytes")
+            raise _DamagedError(f"is damaged: {what} has {length} bytes")
         start = self._take(length, what)
         try:
             return self._view[start : start + length].decode()
         except UnicodeDecodeError:
-            raise Invalid(f"is damaged: {what} is not UTF-8") from None
+            raise _DamagedError(f"is damaged: {what} is not UTF-8") from None
 
     def value(self, kind: int, key: str, *, nested: bool = False) -> object:
         if kind == _STRING:
@@ -126,12 +138,14 @@ class _Cursor:
         if kind in _SCALARS:
             return self._numbers(kind, 1, key)[0]
         if kind != _ARRAY:
-            raise Invalid(f"is damaged: the metadata {key!r} has the unknown type {kind}")
+            raise _DamagedError(f"is damaged: the metadata {key!r} has the unknown type {kind}")
         if nested:
-            raise Invalid(f"holds arrays of arrays in the metadata {key!r}, which is not read")
+            raise _DamagedError(
+                f"holds arrays of arrays in the metadata {key!r}, which is not read"
+            )
         element, count = self.integer("<I"), self.integer("<Q")
         if count > ELEMENTS_MAX:
-            raise Invalid(f"is damaged: the metadata {key!r} has {count} entries")
+            raise _DamagedError(f"is damaged: the metadata {key!r} has {count} entries")
         if element in _SCALARS:
             return self._numbers(element, count, key)
         if element == _STRING:
@@ -147,27 +161,32 @@ class _Cursor:
 
     def _strings(self, count: int, key: str) -> list[str]:
         """The hot loop: a vocabulary and its merges are hundreds of thousands of short strings."""
-        view, size, place = self._view, self._size, self.place
+        view, place = self._view, self.place
         length_at = struct.Struct("<Q").unpack_from
-        strings = []
+        strings: list[str] = []
+        end = place
         try:
             for _ in range(count):
                 end = place + 8 + length_at(view, place)[0]
-                if end > size:
-                    raise Invalid(f"is truncated within the metadata {key!r}")
+                if end > len(view):
+                    break
                 strings.append(view[place + 8 : end].decode())
                 place = end
-        except struct.error:
-            raise Invalid(f"is truncated within the metadata {key!r}") from None
+        except struct.error:  # fewer than 8 bytes are left
+            end = len(view) + 8
         except UnicodeDecodeError:
-            raise Invalid(f"is damaged: the metadata {key!r} is not UTF-8") from None
+            raise _DamagedError(f"is damaged: the metadata {key!r} is not UTF-8") from None
         self.place = place
+        if len(strings) < count:
+            self._take(end - place, f"the metadata {key!r}")
         return strings
 
     def _take(self, length: int, what: str) -> int:
         """The place of the next `length` bytes, which are inside the file."""
         start = self.place
         if length > self._size - start:
-            raise Invalid(f"is truncated: {what} should have {length} bytes at {start}")
+            raise _DamagedError(f"is truncated: {what} should have {length} bytes at {start}")
         self.place = start + length
+        if self.place > len(self._view):
+            raise _WindowTooSmallError
         return start

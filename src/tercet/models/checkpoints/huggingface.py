@@ -135,7 +135,10 @@ def _locate(path: Path) -> dict[str, SafetensorsFile]:
             f"holds pickled weights only ({pickled[0]}), which can run any code when they are "
             f"loaded and are not read; expected {WHOLE} or {INDEX}",
         )
-    raise bad_checkpoint(str(path), f"holds no weights: expected {WHOLE} or {INDEX}")
+    raise bad_checkpoint(
+        str(path),
+        f"holds no weights: expected {WHOLE} or {INDEX} (a .gguf file is served by its own path)",
+    )
 
 
 def _locate_shards(path: Path) -> dict[str, SafetensorsFile]:

@@ -1,8 +1,8 @@
 """Building a model image: once for all processes, whole or not at all.
 
 A builder writes `<key>.partial` under an exclusive lock on that very file, and renames it when it
-is whole and on the disk. Who waited for the lock finds the image, or, if the builder died, the
-half-written file, and begins again: nothing is left to clean up.
+is whole and on the disk. Who waited for the lock finds the image, or, if the builder failed or
+died, begins again: nothing is left to clean up.
 
     absent --open--> partial, locked --write, fsync, rename--> image
                         ^      | builder dies: the lock goes, the file stays
@@ -61,7 +61,6 @@ def ensure_image(
         partial = path.with_suffix(".partial")
         with locked_file(partial) as file:
             if image_is_whole(path, key, digests):  # another process built it while we waited
-                partial.unlink()
                 return
             _write(file, header, _contents(checkpoint, recipes, header), progress)
             partial.replace(path)

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tercet.base.errors import Invalid
 from tercet.models.digests import DigestCache, file_state
 
 F32 = NDArray[np.float32]
@@ -110,7 +111,11 @@ def map_image(path: Path) -> Mapping[str, F32]:
     """
     header = read_image_header(path)
     if header is None:
-        raise FileNotFoundError(f"{path} is no model image")
+        raise Invalid(
+            f"The model image {path} is gone or damaged; open the model again to rebuild it.",
+            code="no_model_image",
+            parameter=str(path),
+        )
     mapped = np.memmap(path, np.uint8, mode="r")
     weights: dict[str, F32] = {}
     for stored in header.weights:
