@@ -26,8 +26,9 @@ class ExecutorRules(RuleBasedStateMachine):
         row_ns=st.sampled_from([0.0, 1e5, 3e7]),
         passes=st.integers(0, 3),
         rows=st.sampled_from([8, 40, 400]),
+        step_ns=st.sampled_from([5e8, 7e7]),
     )
-    def begin(self, num_blocks, slots, row_ns, passes, rows):
+    def begin(self, num_blocks, slots, row_ns, passes, rows, step_ns):
         cost = StepCost(base_ns=1e5, per_row_ns=row_ns, per_logit_ns=1e3, per_pair_ns=row_ns / 99)
         self.harness = Harness(
             num_blocks=num_blocks,
@@ -35,7 +36,11 @@ class ExecutorRules(RuleBasedStateMachine):
             cost=cost,
             end_id=7,
             scheduling=SchedulingConfig(
-                max_slots=slots, max_rows=max(rows, slots), max_passes=passes, max_waiting=12
+                max_slots=slots,
+                max_rows=max(rows, slots),
+                max_passes=passes,
+                max_waiting=12,
+                step_ns_max=int(step_ns),
             ),
             config=TaskExecutorConfig(front_grace_ns=10**9),
         )
@@ -46,32 +51,40 @@ class ExecutorRules(RuleBasedStateMachine):
         self.number = 0
 
     @rule(
+        many=st.integers(1, 3),
         base=st.integers(1, 60),
-        tail=st.lists(st.integers(0, 2), max_size=20),
+        tails=st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=3, max_size=3),
         new=st.integers(1, 50),
         front=st.sampled_from(FRONTS),
-        alone=st.integers(0, 5),
-        back=st.integers(0, 3),
+        kind=st.sampled_from(["plain", "plain", "plain", "alone", "sibling"]),
         namespace=st.sampled_from(["", "", "tenant"]),
         given=st.integers(0, 8),
     )
-    def submit(self, base, tail, new, front, alone, back, namespace, given):
+    def submit(self, many, base, tails, new, front, kind, namespace, given):
         if self.away[front]:
             return
-        self.number += 1
-        prompt = ([1] * base + tail)[: self.harness.context_max - 1]
-        generated = [5] * given if given < min(new, self.harness.context_max - len(prompt)) else []
-        self.owner[self.number] = front
-        self.harness.submit(
-            task(self.number, prompt, new=new, generated=generated, namespace=namespace),
-            front=front,
-            epoch=self.epochs[front],
-            alone=alone == 0,
-            leader=self.number - back if 0 < back < self.number else None,
-        )
+        first = self.number + 1
+        for tail in tails[:many]:
+            self.number += 1
+            prompt = ([1] * base + tail)[: self.harness.context_max - 1]
+            fits = given < min(new, self.harness.context_max - len(prompt))
+            self.owner[self.number] = front
+            self.harness.submit(
+                task(
+                    self.number,
+                    prompt,
+                    new=new,
+                    generated=[5] * given if fits else [],
+                    namespace=namespace,
+                ),
+                front=front,
+                epoch=self.epochs[front],
+                alone=kind == "alone",
+                leader=first if kind == "sibling" and first != self.number else None,
+            )
 
     @precondition(lambda self: self.harness.plans)
-    @rule(times=st.integers(1, 4))
+    @rule(times=st.integers(1, 12))
     def step(self, times):
         for _ in range(times):
             if self.harness.plans:
@@ -95,18 +108,24 @@ class ExecutorRules(RuleBasedStateMachine):
         front = self.owner[number]
         self.harness.submit(self.harness.tasks[number], front=front, epoch=self.epochs[front])
 
-    @rule(front=st.sampled_from(FRONTS), steps=st.integers(0, 1))
-    def front_comes_back(self, front, steps):
-        self.epochs[front] += steps
-        self.away[front] = False
-        if steps:
+    @rule(
+        front=st.sampled_from(FRONTS),
+        what=st.sampled_from(["back", "back", "gone", "gone", "renewed", "late words"]),
+    )
+    def peer(self, front, what):
+        if what == "gone":
+            self.away[front] = True
+            self.harness.gone(front, self.epochs[front])
+            return
+        if what == "late words":
+            self.harness.joined(front, self.epochs[front] - 1)
+            self.harness.gone(front, self.epochs[front] - 1)
+            return
+        if what == "renewed":
+            self.epochs[front] += 1
             self._drop_all_of(front)
+        self.away[front] = False
         self.harness.joined(front, self.epochs[front])
-
-    @rule(front=st.sampled_from(FRONTS))
-    def front_goes(self, front):
-        self.away[front] = True
-        self.harness.gone(front, self.epochs[front])
 
     @precondition(lambda self: self.harness.wakes)
     @rule(pick=st.integers(0, 1000))
@@ -138,7 +157,7 @@ class ExecutorRules(RuleBasedStateMachine):
 
 TestTaskExecutor = ExecutorRules.TestCase
 TestTaskExecutor.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -66,9 +66,6 @@ class WaitingQueue:
             run.passed += 1
         return self.waiting.pop(at)
 
-    def has_followers(self, leader: TaskId) -> bool:
-        return leader in self._following
-
     def free_followers(self, leader: TaskId) -> None:
         """Let those who waited for this leader wait for room only."""
         for run in self._following.pop(leader, ()):
