@@ -1,0 +1,293 @@
+"""The node agent's process: makes arenas, has executors forked, watches and kills them."""
+
+import asyncio
+import os
+import socket
+import sys
+import time
+
+import uvloop
+
+from tercet.base.errors import Invalid, must
+from tercet.base.ids import Address, ExecutorId
+from tercet.engine.memory import arena_layout, make_arena
+from tercet.messages.effects import Fact, Forget, Kill, Spawn
+from tercet.messages.events import (
+    Adopted,
+    NodeAgentEvent,
+    ProcessExited,
+    ProgressSeen,
+    Spawned,
+    SpawnFailed,
+)
+from tercet.runtime.control import (
+    Born,
+    Channel,
+    Failed,
+    Fork,
+    Go,
+    Held,
+    Hold,
+    Lend,
+    NewZygote,
+    Reaped,
+    Release,
+    Wants,
+    channel_from,
+    channel_pair,
+)
+from tercet.runtime.driver import Ports
+from tercet.runtime.joining import Joined, join_tree
+from tercet.runtime.machines import MakeNodeAgent
+from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
+from tercet.runtime.residents import Resident, make_progress_page
+from tercet.runtime.setting import Setting
+from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+
+SAMPLE_S = 0.1
+STATUS_WAIT_S = 0.1
+"""A process's end waits so long for the supervisor's word on how it came."""
+CLUSTER = Address("cluster")
+
+
+class Agent:
+    """The process's side of the node agent's machine."""
+
+    def __init__(self, joined: Joined) -> None:
+        begin, descriptors = joined.begin, joined.descriptors
+        self._begin = begin
+        self._control = joined.control
+        self._zygote = channel_from(descriptors["zygote"]) if "zygote" in descriptors else None
+        self._listener = socket.socket(fileno=descriptors[begin.address])
+        self._setting = Setting(begin, name="agent", epoch=begin.epoch)
+        self._residents: dict[ExecutorId, Resident] = {}
+        self._budget: MemoryBudget | None = None
+        self._loop = asyncio.get_running_loop()
+        construction = MakeNodeAgent(
+            config=begin.config.node_agent,
+            address=begin.address,
+            next_executor=begin.next_executor,
+        )
+        ports = Ports(spawn=self._spawn, kill=self._kill, forget=self._forget, fact=self._tell)
+        self._host = self._setting.host(
+            begin.address, construction.make(), construction, ports=ports
+        )
+        self._peers = self._setting.peers(begin.address, self._host.deliver)
+        self._host.peers = self._peers
+
+    async def serve(self, held: tuple[tuple[Held, list[int]], ...]) -> None:
+        """Work until the process is killed."""
+        for note, descriptors in held:
+            self._adopt(note, descriptors)
+        await self._peers.serve(self._listener)
+        self._peers.dial(self._begin.names[CLUSTER])
+        self._control.end.setblocking(False)
+        self._loop.add_reader(self._control.fileno(), self._told)
+        self._sample()
+        await asyncio.Event().wait()
+
+    def _deliver(self, event: NodeAgentEvent) -> None:
+        self._host.deliver(event)
+
+    def _tell(self, fact: Fact) -> None:
+        self._setting.log.on_fact(fact)
+
+    # the supervisor
+
+    def _told(self) -> None:
+        try:
+            received = self._control.receive()
+        except BlockingIOError:
+            return
+        if received is None:
+            os._exit(0)
+        note, descriptors = received
+        match note:
+            case Reaped(pid=pid, how=how):
+                for resident in list(self._residents.values()):
+                    if resident.pid == pid:
+                        resident.how = how
+                        self._end(resident)
+            case NewZygote():
+                if self._zygote is not None:
+                    self._zygote.close()
+                self._zygote = channel_from(descriptors[0])
+            case _:
+                must(False, f"an agent is told {type(note).__name__}")
+
+    def _hold(self, resident: Resident) -> None:
+        note = Hold(executor=resident.executor, pid=resident.pid, parts=tuple(resident.parts))
+        self._control.send(note, tuple(resident.parts.values()))
+
+    def _adopt(self, note: Held, descriptors: list[int]) -> None:
+        parts = dict(zip(note.parts, descriptors, strict=True))
+        resident = Resident(note.executor, parts["progress"])
+        resident.parts.update(parts)
+        resident.pid = note.pid
+        self._residents[note.executor] = resident
+        self._deliver(Adopted(executor=note.executor, pid=note.pid))
+        self._watch(resident)
+
+    # births
+
+    def _spawn(self, effect: Spawn) -> None:
+        executor = effect.executor
+        runtime = self._begin.config.runtime
+        cores = len(os.sched_getaffinity(0))
+        ours, theirs = channel_pair()
+        resident = Resident(executor, make_progress_page())
+        resident.birth = ours
+        self._residents[executor] = resident
+        wish = Fork(
+            executor=executor,
+            role=effect.role,
+            model=effect.model,
+            epoch=self._begin.epoch,
+            threads=runtime.threads or max(1, cores // runtime.replicas),
+            asked=time.monotonic_ns(),
+        )
+        parts = (theirs.fileno(), resident.parts["progress"])
+        asked = self._zygote is not None and self._zygote.send(wish, parts)
+        theirs.close()
+        ours.end.setblocking(False)
+        if asked:
+            self._loop.add_reader(ours.fileno(), self._heard, resident, ours)
+        else:
+            self._unborn(resident, "there is no zygote now")
+
+    def _heard(self, resident: Resident, birth: Channel) -> None:
+        try:
+            received = birth.receive()
+        except BlockingIOError:
+            return
+        if received is None:
+            self._loop.remove_reader(birth.fileno())
+            resident.close_birth()
+            if resident.pidfd is None:
+                self._unborn(resident, "it died at birth")
+            return
+        note, descriptors = received
+        match note:
+            case Born(pid=pid):
+                resident.pid = pid
+                resident.parts["process"] = descriptors[0]
+                self._hold(resident)
+                birth.send(Go())
+                self._watch(resident)
+                self._deliver(Spawned(executor=resident.executor, pid=pid))
+            case Wants():
+                self._loop.create_task(self._lend(resident, note))
+            case Failed():
+                self._control.send(note)
+            case _:
+                must(False, f"an executor says {type(note).__name__} at birth")
+
+    def _unborn(self, resident: Resident, reason: str) -> None:
+        # From the loop: the machine may be within the turn that asked.
+        self._loop.call_soon(self._deliver, SpawnFailed(executor=resident.executor, reason=reason))
+
+    async def _lend(self, resident: Resident, wants: Wants) -> None:
+        """Make the arena beside everything else, and hand it over."""
+        try:
+            budget = self._budget_for(wants)
+        except Invalid as error:
+            self._control.send(Failed(sentence=error.sentence, code=error.code))
+            return
+        layout = arena_layout(wants.block_bytes, budget.num_blocks)
+        name = f"tercet-kv-{resident.executor}"
+        try:
+            arena = await self._loop.run_in_executor(None, make_arena, name, layout)
+        except OSError as error:
+            self._setting.log.line("error", "arena.failed", why=str(error))
+            resident.kill()
+            return
+        if resident.dead or resident.birth is None:
+            os.close(arena)
+            return
+        resident.parts["arena"] = arena
+        self._hold(resident)
+        note = Lend(block_bytes=wants.block_bytes, num_blocks=budget.num_blocks)
+        resident.birth.send(note, (arena,))
+
+    def _budget_for(self, wants: Wants) -> MemoryBudget:
+        if self._budget is None:
+            runtime = self._begin.config.runtime
+            self._budget = plan_memory(
+                block_bytes=wants.block_bytes,
+                context_max=wants.context_max,
+                replicas=runtime.replicas,
+                fraction=runtime.memory_fraction,
+                asked_bytes=runtime.kv_cache_memory_bytes,
+                free_bytes=free_memory(),
+            )
+            self._setting.log.line("info", "memory.budget", said=self._budget.sentence)
+        return self._budget
+
+    # life and death
+
+    def _watch(self, resident: Resident) -> None:
+        if resident.pidfd is not None:
+            self._loop.add_reader(resident.pidfd, self._ended, resident)
+
+    def _ended(self, resident: Resident) -> None:
+        """The process descriptor says that it is over; the supervisor may say how, shortly."""
+        if resident.pidfd is not None:
+            self._loop.remove_reader(resident.pidfd)
+        self._loop.call_later(STATUS_WAIT_S, self._end, resident)
+
+    def _end(self, resident: Resident) -> None:
+        if resident.dead:
+            return
+        resident.dead = True
+        if resident.pidfd is not None:
+            self._loop.remove_reader(resident.pidfd)
+        reason = f"its process ended: {resident.how or 'unseen'}"
+        self._deliver(ProcessExited(executor=resident.executor, reason=reason))
+
+    def _kill(self, effect: Kill) -> None:
+        resident = self._residents.get(effect.executor)
+        self._setting.log.line(
+            "warning", "executor.killed", executor=effect.executor, reason=effect.reason
+        )
+        if resident is not None:
+            resident.kill()
+
+    def _forget(self, effect: Forget) -> None:
+        resident = self._residents.pop(effect.executor, None)
+        if resident is not None:
+            if resident.birth is not None:
+                self._loop.remove_reader(resident.birth.fileno())
+            resident.close()
+            self._control.send(Release(executor=effect.executor))
+
+    def _sample(self) -> None:
+        for resident in list(self._residents.values()):
+            progress = None if resident.dead else resident.sample()
+            if progress is not None:
+                self._deliver(
+                    ProgressSeen(
+                        executor=resident.executor,
+                        steps=progress.steps,
+                        step_started=progress.step_started,
+                        step_predicted_ns=progress.step_predicted_ns,
+                        has_work=progress.has_work,
+                        loop_beat=progress.loop_beat,
+                    )
+                )
+        self._loop.call_later(SAMPLE_S, self._sample)
+
+
+def main(descriptor: int) -> None:
+    """Be the node agent until the supervisor ends."""
+    joined = join_tree(descriptor, "tercet: node agent")
+
+    async def serve() -> None:
+        stop_on_loop_errors(asyncio.get_running_loop(), "agent")
+        await Agent(joined).serve(joined.held)
+
+    with OrStop(lambda: "the agent could not work"):
+        uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

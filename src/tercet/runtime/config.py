@@ -1,0 +1,106 @@
+"""What can be set of a process tree, and the whole that the composition roots put together."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tercet.api.config import ApiConfig
+from tercet.base.errors import Invalid
+from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.devices.cost.config import CostConfig
+from tercet.job_executor.config import JobExecutorConfig
+from tercet.node_agent.config import NodeAgentConfig
+from tercet.observe.config import ObserveConfig
+from tercet.scheduling.config import SchedulingConfig
+from tercet.task_executor.config import TaskExecutorConfig
+
+FaultKind = Literal["raise", "exit", "sleep", "spin", "hold_gil"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A misbehaviour below the device seam, for tests: what happens, and when.
+
+    It happens in the step numbered `step` of an executor, or whenever a step computes `token`; on
+    executor `executor` only, if that is given.
+    """
+
+    kind: FaultKind
+    step: int | None = None
+    token: int | None = None
+    executor: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """The process tree of one host."""
+
+    host: str = "127.0.0.1"
+    """Where HTTP listens."""
+    port: int = 8000
+    """0: any free one."""
+    replicas: int = 1
+    """Task executors."""
+    device: str = "auto"
+    """A name of `devices.choose`: `auto`, `cpu`, `cost` (made-up tokens), ..."""
+    threads: int | None = None
+    """Threads of each executor's device; absent: the cores divided by the executors."""
+    kv_cache_memory_bytes: int | None = None
+    """KV memory of each executor; absent: from the budget (`memory_budget`)."""
+    memory_fraction: float = 0.5
+    """How much of the memory that is free at start KV arenas may take, all together."""
+    shutdown_timeout_s: float = 30.0
+    """After the first SIGTERM, running jobs may take so long to finish."""
+    record: str | None = None
+    """A folder where every machine's recording goes."""
+    check: bool = False
+    """Check the machines' invariants whenever they are idle."""
+    faults: tuple[Fault, ...] = ()
+    """For tests only."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise Invalid(f"port is {self.port}; expected 0 to 65535.", parameter="port")
+        if not 1 <= self.replicas <= 64:
+            raise Invalid(f"replicas is {self.replicas}; expected 1 to 64.", parameter="replicas")
+        if self.threads is not None and self.threads < 1:
+            raise Invalid(f"threads is {self.threads}; expected at least 1.", parameter="threads")
+        if self.kv_cache_memory_bytes is not None and self.kv_cache_memory_bytes < 1:
+            raise Invalid(
+                f"kv_cache_memory_bytes is {self.kv_cache_memory_bytes}; expected at least 1.",
+                parameter="kv_cache_memory_bytes",
+            )
+        if not 0 < self.memory_fraction < 1:
+            raise Invalid(
+                f"memory_fraction is {self.memory_fraction}; expected between 0 and 1.",
+                parameter="memory_fraction",
+            )
+        if not 0 <= self.shutdown_timeout_s < 1e9:
+            raise Invalid(
+                f"shutdown_timeout_s is {self.shutdown_timeout_s}; expected 0 or more.",
+                parameter="shutdown_timeout_s",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeConfig:
+    """Everything that the processes of one tree need; composed by `cli` and `llm` alone."""
+
+    model: str
+    """A source as `models.open_model` takes it."""
+    cache_folder: str
+    """The model cache."""
+    served_names: tuple[str, ...] = ()
+    """What clients may call the model; none: its own name."""
+    chat_template: str | None = None
+    """Text of a template that replaces the model's own."""
+    context_max: int | None = None
+    """Serve shorter contexts than the model's."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    api: ApiConfig = field(default_factory=ApiConfig)
+    job_executor: JobExecutorConfig = field(default_factory=JobExecutorConfig)
+    task_executor: TaskExecutorConfig = field(default_factory=TaskExecutorConfig)
+    scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    cluster_manager: ClusterManagerConfig = field(default_factory=ClusterManagerConfig)
+    cost: CostConfig = field(default_factory=CostConfig)
+    observe: ObserveConfig = field(default_factory=ObserveConfig)
+    node_agent: NodeAgentConfig = field(default_factory=NodeAgentConfig)

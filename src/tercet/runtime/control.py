@@ -1,0 +1,215 @@
+"""What the supervisor and its processes tell each other, and descriptors that go along.
+
+    supervisor --Begin, Held, Drain, Reaped, NewZygote--> front, agent, zygote
+    front      --State, Drained, Failed--> supervisor
+    agent      --Hold, Release, Failed---> supervisor
+    agent      --Fork--------------------> zygote
+    executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
+    supervisor --Serving, Failed---------> whoever started the tree and watches it
+
+Every channel is a pair of Unix sockets that keep message borders; its end is the peer's end.
+"""
+
+import contextlib
+import socket
+from typing import Any
+
+from msgspec import Struct, msgpack
+
+from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.messages.wire import Role
+from tercet.runtime.config import TreeConfig
+
+_BYTES_MAX = 1 << 18
+_DESCRIPTORS_MAX = 16
+
+
+class Begin(Struct, frozen=True, kw_only=True, tag=True):
+    """A process's first message: who it is and what it needs."""
+
+    config: TreeConfig
+    address: Address
+    epoch: Epoch
+    supervisor: int
+    """Process id: whoever has another parent ends itself."""
+    secret: bytes
+    names: dict[Address, str]
+    """Where the machines of this host listen (abstract names)."""
+    descriptors: tuple[str, ...] = ()
+    """What the attached descriptors are, in order."""
+    next_executor: int = 0
+    """For an agent: no lower executor id may be new."""
+    num_held: int = 0
+    """For an agent: so many `Held` follow."""
+
+
+class Held(Struct, frozen=True, kw_only=True, tag=True):
+    """What an agent's former self had of an executor; `parts` names the descriptors."""
+
+    executor: ExecutorId
+    pid: int
+    parts: tuple[str, ...]
+
+
+class Drain(Struct, frozen=True, kw_only=True, tag=True):
+    deadline: int
+
+
+class Reaped(Struct, frozen=True, kw_only=True, tag=True):
+    """A process that the agent may care for has ended, and so."""
+
+    pid: int
+    how: str
+
+
+class NewZygote(Struct, frozen=True, kw_only=True, tag=True):
+    """The zygote was replaced; the attached descriptor leads to it."""
+
+
+class State(Struct, frozen=True, kw_only=True, tag=True):
+    ready: bool
+
+
+class Drained(Struct, frozen=True, kw_only=True, tag=True):
+    """Every job has ended and every answer has left."""
+
+
+class Failed(Struct, frozen=True, kw_only=True, tag=True):
+    """The tree cannot serve; a person is told this sentence."""
+
+    sentence: str
+    code: str = "failed"
+
+
+class Hold(Struct, frozen=True, kw_only=True, tag=True):
+    """Keep these descriptors of an executor until `Release`, for the agent's next self."""
+
+    executor: ExecutorId
+    pid: int
+    parts: tuple[str, ...]
+
+
+class Release(Struct, frozen=True, kw_only=True, tag=True):
+    executor: ExecutorId
+
+
+class Fork(Struct, frozen=True, kw_only=True, tag=True):
+    """Fork an executor; attached: its end of the birth channel, and its progress page."""
+
+    executor: ExecutorId
+    role: Role
+    model: str
+    epoch: Epoch
+    threads: int
+    asked: int
+    """Machine time of the wish."""
+
+
+class Born(Struct, frozen=True, kw_only=True, tag=True):
+    """The executor's process exists; attached: its process descriptor."""
+
+    pid: int
+
+
+class Wants(Struct, frozen=True, kw_only=True, tag=True):
+    """The executor knows its model: how large the blocks of its arena are."""
+
+    block_bytes: int
+    context_max: int
+
+
+class Go(Struct, frozen=True, kw_only=True, tag=True):
+    """The executor is known to the supervisor: it may live."""
+
+
+class Lend(Struct, frozen=True, kw_only=True, tag=True):
+    """An arena, attached, and its layout's numbers."""
+
+    block_bytes: int
+    num_blocks: int
+
+
+class Serving(Struct, frozen=True, kw_only=True, tag=True):
+    """The tree answers requests here."""
+
+    url: str
+
+
+class Launch(Struct, frozen=True, kw_only=True, tag=True):
+    """Start a tree for the process at the other end of this channel."""
+
+    config: TreeConfig
+
+
+Note = (
+    Begin
+    | Held
+    | Drain
+    | Reaped
+    | NewZygote
+    | State
+    | Drained
+    | Failed
+    | Hold
+    | Release
+    | Fork
+    | Born
+    | Wants
+    | Go
+    | Lend
+    | Serving
+    | Launch
+)
+_decoder: msgpack.Decoder[Any] = msgpack.Decoder(Note)
+_encoder = msgpack.Encoder()
+
+
+class Channel:
+    """One end of a pair; not for more than one thread."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    def fileno(self) -> int:
+        return self.end.fileno()
+
+    def send(self, note: Note, descriptors: tuple[int, ...] = ()) -> bool:
+        """Send, with copies of the descriptors; False if the peer is gone or does not read."""
+        try:
+            socket.send_fds(self.end, [_encoder.encode(note)], list(descriptors))
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> tuple[Note, list[int]] | None:
+        """Give the next note and its descriptors, now ours; None at the peer's end.
+
+        `BlockingIOError` if the channel does not block and nothing is there.
+        """
+        try:
+            data, descriptors, _, _ = socket.recv_fds(
+                self.end, _BYTES_MAX, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionError:
+            return None
+        if not data:
+            return None
+        note: Note = _decoder.decode(data)
+        return note, descriptors
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.end.close()
+
+
+def channel_pair() -> tuple[Channel, Channel]:
+    """Give both ends of a new channel."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (one, other):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BYTES_MAX)
+    return Channel(one), Channel(other)
+
+
+def channel_from(descriptor: int) -> Channel:
+    """Give the end that an inherited or received descriptor is."""
+    return Channel(socket.socket(fileno=descriptor))

@@ -1,0 +1,269 @@
+"""A task executor's process, from its birth in the zygote to its first step.
+
+Scaler-Pre     wish -> process                 (agent, zygote)
+TE-Pre-Load    known to the agent and supervisor, log, device chosen
+TE-Load        model opened, image mapped
+TE-Post-Load   arena mapped, program compiled, warmed up and measured
+Scaler-Post    machine made, peers dialed: it tells the agent that it is ready
+"""
+
+import asyncio
+import mmap
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import threadpoolctl
+import uvloop
+
+from tercet.base.errors import Invalid, must
+from tercet.base.ids import Address
+from tercet.devices.choose import choose_device, resolve_device
+from tercet.engine.build import kv_block_bytes, kv_block_shape
+from tercet.engine.engine import Engine
+from tercet.engine.measure import measure
+from tercet.engine.memory import AddressRange, arena_layout
+from tercet.engine.progress import PROGRESS_BYTES, ProgressWriter
+from tercet.messages.effects import Fact
+from tercet.messages.events import PeerJoined, TaskExecutorEvent
+from tercet.messages.plan import StepCost
+from tercet.messages.wire import ExecutorReady
+from tercet.models import ModelCacheConfig, OpenedModel, open_model
+from tercet.runtime.codec import Facts
+from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
+from tercet.runtime.driver import Ports
+from tercet.runtime.engine_thread import EngineThread
+from tercet.runtime.faulty import FaultyExecutable, faults_of
+from tercet.runtime.machines import MakeTaskExecutor
+from tercet.runtime.peers import PeerEvent
+from tercet.runtime.process import end_if_orphaned, name_process
+from tercet.runtime.setting import Setting
+from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+from tercet.task_executor.config import Capacity
+
+BEAT_S = 0.1
+FACTS_S = 0.5
+FACTS_MAX = 4096
+"""Facts that wait to be sent; more are dropped (I6)."""
+_REPARENT_S = 0.0002
+
+
+@dataclass(frozen=True)
+class Parentage:
+    """Whose child an executor first is, and whose it becomes."""
+
+    middle: int
+    supervisor: int
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Everything that an executor computes with."""
+
+    model: OpenedModel
+    engine: Engine
+    cost: StepCost
+    capacity: Capacity
+
+
+class Phases:
+    """Durations of the five steps of a start (DeepServe)."""
+
+    def __init__(self, asked: int) -> None:
+        self._last = asked
+        self.durations: list[tuple[str, int]] = []
+
+    def over(self, name: str) -> None:
+        now = time.monotonic_ns()
+        self.durations.append((name, now - self._last))
+        self._last = now
+
+
+def live(
+    begin: Begin, wish: Fork, *, birth: Channel, progress: int, parentage: Parentage
+) -> NoReturn:
+    """Be the executor that was wished for; the process ends with it."""
+    with OrStop(lambda: f"executor {wish.executor} could not start"):
+        while os.getppid() == parentage.middle:
+            time.sleep(_REPARENT_S)
+        end_if_orphaned(parentage.supervisor)
+        name_process(f"tercet: task executor {wish.executor} {wish.role} {wish.model}")
+        phases = Phases(wish.asked)
+        phases.over("Scaler-Pre")
+        _be_born(birth)
+        page = mmap.mmap(progress, PROGRESS_BYTES)
+        os.close(progress)
+        setting = Setting(begin, name=f"executor/{wish.executor}", epoch=wish.epoch)
+        phases.over("TE-Pre-Load")
+        try:
+            loaded, faulty = _load(setting, wish, birth, phases)
+        except Invalid as error:
+            birth.send(Failed(sentence=error.sentence, code=error.code))
+            os._exit(2)
+        birth.close()
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        writer = ProgressWriter(memoryview(page))
+        faulty.armed = True
+        asyncio.run(_Executor(setting, wish, loaded, phases=phases, progress=writer).serve())
+    os._exit(0)
+
+
+def _be_born(birth: Channel) -> None:
+    """Be known to the agent and through it to the supervisor, or end."""
+    descriptor = os.pidfd_open(os.getpid())
+    known = birth.send(Born(pid=os.getpid()), (descriptor,))
+    os.close(descriptor)
+    if not known or _answer(birth) is None:
+        os._exit(0)
+
+
+def _answer(birth: Channel) -> tuple[Note, list[int]] | None:
+    received = birth.receive()
+    if received is not None:
+        must(isinstance(received[0], Go | Lend), f"an executor is told {received[0]!r}")
+    return received
+
+
+def _load(
+    setting: Setting, wish: Fork, birth: Channel, phases: Phases
+) -> tuple[_Loaded, FaultyExecutable]:
+    config = setting.begin.config
+    cache = ModelCacheConfig(folder=Path(config.cache_folder))
+    model = open_model(config.model, cache=cache)
+    weighty = model.image_path is not None
+    kind = resolve_device(config.runtime.device, has_weights=weighty)
+    context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
+    block_bytes = kv_block_bytes(model.shape, kind)
+    birth.send(Wants(block_bytes=block_bytes, context_max=context_max))
+    phases.over("TE-Load")
+    threadpoolctl.threadpool_limits(limits=wish.threads)
+    device = choose_device(kind, has_weights=weighty, cost=config.cost)
+    executable = device.compile(model.program, model.weights())
+    faulty = FaultyExecutable(executable, faults_of(config.runtime.faults, wish.executor))
+    memory = _map_arena(birth, kv_block_shape(model.shape, kind))
+    faulty.bind(memory)
+    engine = Engine(
+        faulty,
+        shape=model.shape,
+        memory=memory,
+        max_slots=config.scheduling.max_slots,
+        clock=time.perf_counter_ns,
+    )
+    blocks = range(memory.layout.num_blocks)
+    cost = measure(faulty, shape=model.shape, blocks=blocks, clock=time.perf_counter_ns)
+    phases.over("TE-Post-Load")
+    capacity = Capacity(
+        num_blocks=memory.layout.num_blocks,
+        context_max=context_max,
+        cost=cost,
+        fingerprint=f"{model.fingerprint} {device.numerics_id()}",
+    )
+    return _Loaded(model, engine, cost, capacity), faulty
+
+
+def _map_arena(birth: Channel, block_shape: tuple[int, ...]) -> AddressRange:
+    """Map the arena that the agent lends; end if the agent is gone."""
+    received = _answer(birth)
+    if received is None:
+        os._exit(0)
+    note, descriptors = received
+    if not isinstance(note, Lend):
+        os._exit(0)
+    layout = arena_layout(note.block_bytes, note.num_blocks)
+    memory = AddressRange.reserve(layout, block_shape=block_shape)
+    memory.map_arena(0, descriptors[0], writable=True)
+    os.close(descriptors[0])
+    return memory
+
+
+class _Executor:
+    """The loop's side: machine, connections, beats."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        wish: Fork,
+        loaded: _Loaded,
+        *,
+        phases: Phases,
+        progress: ProgressWriter,
+    ) -> None:
+        self._setting = setting
+        self._wish = wish
+        self._loaded = loaded
+        self._phases = phases
+        self._progress = progress
+        self._facts: list[Fact] = []
+
+    async def serve(self) -> None:
+        """Serve until the process is killed."""
+        loop = asyncio.get_running_loop()
+        stop_on_loop_errors(loop, f"executor {self._wish.executor}")
+        config = self._setting.begin.config
+        construction = MakeTaskExecutor(
+            config=config.task_executor,
+            executor=self._wish.executor,
+            capacity=self._loaded.capacity,
+            scheduling=config.scheduling,
+        )
+        self._machine = construction.make()
+        self._thread = EngineThread(
+            self._loaded.engine, self._progress, loop=loop, deliver=self._deliver
+        )
+        address = Address(f"executor/{self._wish.executor}")
+        ports = Ports(run_step=self._thread.run_step, fact=self._note)
+        self._host = self._setting.host(address, self._machine, construction, ports=ports)
+        self._peers = self._setting.peers(address, self._heard)
+        self._host.peers = self._peers
+        self._thread.start()
+        self._phases.over("Scaler-Post")
+        self._beat()
+        loop.call_later(FACTS_S, self._send_facts)
+        for peer, name in self._setting.begin.names.items():
+            if peer.startswith(("front/", "agent/")):
+                self._peers.dial(name)
+        stopped = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+        await stopped.wait()
+        self._host.close()
+        os._exit(0)
+
+    def _deliver(self, event: TaskExecutorEvent) -> None:
+        self._host.deliver(event)
+
+    def _heard(self, event: PeerEvent) -> None:
+        self._deliver(event)
+        if isinstance(event, PeerJoined) and event.peer.startswith("agent/"):
+            self._peers.send(event.peer, self._ready())
+
+    def _ready(self) -> ExecutorReady:
+        return ExecutorReady(
+            executor=self._wish.executor,
+            epoch=self._wish.epoch,
+            pid=os.getpid(),
+            role=self._wish.role,
+            model=self._wish.model,
+            cost=self._loaded.cost,
+            num_blocks=self._loaded.capacity.num_blocks,
+            context_max=self._loaded.capacity.context_max,
+            phases_ns=tuple(self._phases.durations),
+        )
+
+    def _note(self, fact: Fact) -> None:
+        if len(self._facts) < FACTS_MAX:
+            self._facts.append(fact)
+
+    def _beat(self) -> None:
+        scheduler = self._machine.scheduler
+        busy = scheduler.has_work or bool(scheduler.flights)
+        self._progress.beat(time.monotonic_ns(), has_work=busy)
+        asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    def _send_facts(self) -> None:
+        if self._facts:
+            self._peers.send_facts(Facts(facts=tuple(self._facts)), to="front/")
+            self._facts.clear()
+        asyncio.get_running_loop().call_later(FACTS_S, self._send_facts)

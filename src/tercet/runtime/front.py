@@ -1,0 +1,183 @@
+"""A front's process: HTTP, the job executor and, in the first front, the cluster manager."""
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import socket
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from tercet.api.app import create_app
+from tercet.api.server import HttpServer
+from tercet.api.service import ServedModel
+from tercet.base.errors import Invalid
+from tercet.base.ids import Address, Ids
+from tercet.cluster_manager.config import GroupConfig
+from tercet.messages.effects import Fact
+from tercet.messages.events import DrainRequested
+from tercet.models import ModelCacheConfig, open_model
+from tercet.observe.metrics import Metrics
+from tercet.runtime.codec import Facts
+from tercet.runtime.config import TreeConfig
+from tercet.runtime.control import Drain, Drained, Failed, State
+from tercet.runtime.driver import Ports
+from tercet.runtime.joining import Joined, join_tree
+from tercet.runtime.machines import MakeClusterManager, MakeJobExecutor
+from tercet.runtime.service import FrontService
+from tercet.runtime.setting import Setting
+from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+from tercet.text.chat import open_chat_template
+from tercet.text.load import load_codec
+
+READY_LOOK_S = 0.02
+DRAIN_LOOK_S = 0.02
+FLUSH_S = 5.0
+"""How long answers may take to leave once every job has ended."""
+CLUSTER = Address("cluster")
+
+
+def served_names(config: TreeConfig) -> tuple[str, ...]:
+    """Give what clients may call the model; the first is what machines call it."""
+    return config.served_names or (config.model,)
+
+
+def open_served(config: TreeConfig) -> ServedModel:
+    """Open the model as far as text needs it; `Invalid` says why it cannot be served."""
+    model = open_model(config.model, cache=ModelCacheConfig(folder=Path(config.cache_folder)))
+    codec = load_codec(model.tokenizer_source)
+    template = None
+    if codec.templates or config.chat_template is not None:
+        template = open_chat_template(
+            codec, override=config.chat_template, strftime_now=time.strftime
+        )
+    context_max = model.shape.context_max
+    return ServedModel(
+        names=served_names(config),
+        created=int(time.time()),
+        context_max=min(context_max, config.context_max or context_max),
+        vocab=model.shape.vocab,
+        codec=codec,
+        template=template,
+        end_ids=model.shape.end_ids,
+    )
+
+
+class Front:
+    """The process's side of its two machines."""
+
+    def __init__(self, joined: Joined) -> None:
+        begin = joined.begin
+        config = begin.config
+        self._begin = begin
+        self._control = joined.control
+        self._sockets = {name: socket.socket(fileno=fd) for name, fd in joined.descriptors.items()}
+        self._loop = asyncio.get_running_loop()
+        self._setting = Setting(begin, name="front", epoch=begin.epoch)
+        group = GroupConfig(model=served_names(config)[0], count=config.runtime.replicas)
+        make_cluster = MakeClusterManager(
+            config=dataclasses.replace(config.cluster_manager, groups=(group,))
+        )
+        make_jobs = MakeJobExecutor(
+            config=config.job_executor, address=begin.address, seed=secrets.randbits(63)
+        )
+        self._jobs, self._cluster = make_jobs.make(), make_cluster.make()
+        self._service = FrontService(Ids(begin.epoch), self._jobs, self._cluster)
+        self._metrics = Metrics(loads=self._service.loads)
+        ports = Ports(emit=self._service.emit, fact=self._tell)
+        self._job_host = self._setting.host(begin.address, self._jobs, make_jobs, ports=ports)
+        self._cluster_host = self._setting.host(
+            CLUSTER, self._cluster, make_cluster, ports=Ports(fact=self._tell)
+        )
+        self._service.host = self._job_host
+        self._job_host.peers = self._setting.peers(
+            begin.address, self._job_host.deliver, facts=self._count
+        )
+        self._cluster_host.peers = self._setting.peers(CLUSTER, self._cluster_host.deliver)
+        self._http: HttpServer | None = None
+        self._said_ready = False
+
+    async def serve(self) -> None:
+        """Serve until the process is killed."""
+        hosts = self._setting.process.hosts
+        hosts[self._begin.address] = self._job_host
+        hosts[CLUSTER] = self._cluster_host
+        self._setting.process.introduce()
+        for host in (self._job_host, self._cluster_host):
+            if host.peers is not None:
+                await host.peers.serve(self._sockets[host.address])
+        try:
+            served = await self._loop.run_in_executor(None, open_served, self._begin.config)
+        except Invalid as error:
+            self._control.send(Failed(sentence=error.sentence, code=error.code))
+            await asyncio.Event().wait()
+            return
+        self._service.served = (served,)
+        self._metrics.serve(served.names[:1])
+        app = create_app(self._service, self._begin.config.api, metrics=self._metrics)
+        self._http = HttpServer(app, self._sockets["http"])
+        await self._http.open()
+        self._control.end.setblocking(False)
+        self._loop.add_reader(self._control.fileno(), self._told)
+        self._look()
+        await asyncio.Event().wait()
+
+    def _look(self) -> None:
+        """Tell the supervisor whenever readiness changes."""
+        ready = self._jobs.ready
+        if ready != self._said_ready:
+            self._said_ready = ready
+            self._control.send(State(ready=ready))
+        failed = self._cluster.standing().failed
+        if failed and not ready:
+            self._control.send(Failed(sentence=failed))
+        self._loop.call_later(READY_LOOK_S, self._look)
+
+    def _told(self) -> None:
+        try:
+            received = self._control.receive()
+        except BlockingIOError:
+            return
+        if received is None:
+            os._exit(0)
+        if isinstance(received[0], Drain):
+            self._loop.create_task(self._drain(received[0].deadline))
+
+    async def _drain(self, deadline: int) -> None:
+        """End every job by the deadline, let the answers leave, tell the supervisor."""
+        for host in (self._job_host, self._cluster_host):
+            host.deliver(DrainRequested(deadline=deadline))
+        while self._service.num_open:
+            await asyncio.sleep(DRAIN_LOOK_S)
+        if self._http is not None:
+            await self._http.close(within_s=FLUSH_S)
+        for host in (self._job_host, self._cluster_host):
+            host.close()
+        self._control.send(Drained())
+
+    def _tell(self, fact: Fact) -> None:
+        self._metrics.on_fact(fact)
+        self._setting.log.on_fact(fact)
+
+    def _count(self, _: Address, facts: Facts) -> None:
+        for fact in facts.facts:
+            self._metrics.on_fact(fact)
+
+
+def main(descriptor: int) -> None:
+    """Be a front until the supervisor ends."""
+    joined = join_tree(descriptor, "tercet: front")
+
+    async def serve() -> None:
+        stop_on_loop_errors(asyncio.get_running_loop(), "front")
+        await Front(joined).serve()
+
+    with OrStop(lambda: "the front could not work"):
+        uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,208 @@
+"""All connections of one machine: at most one open connection for each peer address.
+
+A machine listens on a socket of its own and dials others by name. Sending to a peer that is not
+connected drops the message (the contract of `Send`): machines recover by `PeerGone` and repetition.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tercet.base.ids import Address
+from tercet.messages.events import PeerGone, PeerJoined, Received
+from tercet.messages.wire import Message
+from tercet.runtime.codec import Facts, Parcel
+from tercet.runtime.connection import Connection
+from tercet.runtime.frames import FrameLimits
+from tercet.runtime.identity import Identity
+
+PeerEvent = Received | PeerJoined | PeerGone
+
+
+@dataclass(frozen=True)
+class PeersConfig:
+    """How a machine keeps its connections."""
+
+    redial_s_min: float = 0.02
+    redial_s_max: float = 0.5
+    """A dialer waits between these, doubling, until the peer answers again."""
+    connections_max: int = 1024
+    """Accepted connections at one time; more are closed at once (I6)."""
+    limits: FrameLimits = FrameLimits()
+
+
+class Peers:
+    """The connections of one machine; events reach `deliver` in the order they happened."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        deliver: Callable[[PeerEvent], None],
+        *,
+        config: PeersConfig,
+        facts: Callable[[Address, Facts], None] | None = None,
+    ) -> None:
+        self._identity = identity
+        self._deliver = deliver
+        self._config = config
+        self._facts = facts
+        self._open: dict[Address, Connection] = {}
+        self._accepted = 0
+        self._server: asyncio.Server | None = None
+        self._dialers: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept peers on an inherited listening socket until `close`."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        self._server = await loop.create_unix_server(self._accept, sock=listener, backlog=512)
+
+    def dial(self, name: str) -> None:
+        """Keep a connection with whoever listens under this abstract name."""
+        self._dialers.append(asyncio.get_running_loop().create_task(self._keep(name)))
+
+    def send(self, to: Address, message: Message) -> None:
+        """Hand a message to a peer, or drop it if the peer is not connected."""
+        connection = self._open.get(to)
+        if connection is not None:
+            connection.send(message)
+
+    def send_facts(self, facts: Facts, *, to: str) -> None:
+        """Give facts to every connected peer whose address begins so."""
+        for address, connection in self._open.items():
+            if address.startswith(to):
+                connection.send(facts)
+
+    def connected(self, peer: Address) -> bool:
+        return peer in self._open
+
+    async def close(self) -> None:
+        """End every connection, after what was queued has left."""
+        self._closed = True
+        for task in self._dialers:
+            task.cancel()
+        for connection in list(self._open.values()):
+            connection.close()
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*self._dialers, return_exceptions=True)
+
+    def opened(self, connection: Connection) -> bool:
+        peer = connection.peer
+        if peer is None or self._closed:
+            return False
+        former = self._open.get(peer.address)
+        if former is not None and former.peer is not None:
+            if former.peer.epoch > peer.epoch:
+                return False
+            self._drop(former)
+            former.abort()
+        self._open[peer.address] = connection
+        self._deliver(PeerJoined(peer=peer.address, epoch=peer.epoch))
+        return True
+
+    def received(self, connection: Connection, parcel: Parcel) -> None:
+        peer = connection.peer
+        if peer is None or self._open.get(peer.address) is not connection:
+            return
+        if isinstance(parcel, Facts):
+            if self._facts is not None:
+                self._facts(peer.address, parcel)
+            return
+        self._deliver(Received(sender=peer.address, epoch=peer.epoch, message=parcel))
+
+    def closed(self, connection: Connection) -> None:
+        self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        peer = connection.peer
+        if peer is not None and self._open.get(peer.address) is connection:
+            del self._open[peer.address]
+            if not self._closed:
+                self._deliver(PeerGone(peer=peer.address, epoch=peer.epoch))
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        connection = Connection(self._identity, "listen", _Accepted(self), self._config.limits)
+        self._accepted += 1
+        if self._accepted > self._config.connections_max:
+            connection.frames.on_open = connection.frames.abort
+        return connection.frames
+
+    def ended(self) -> None:
+        """Count one accepted connection less."""
+        self._accepted -= 1
+
+    async def _keep(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        delay = self._config.redial_s_min
+        while True:
+            dialed = _Dialed(self, loop.create_future())
+            connection = Connection(self._identity, "dial", dialed, self._config.limits)
+            try:
+                stream = _connect(name)
+                await loop.create_unix_connection(lambda c=connection: c.frames, sock=stream)  # type: ignore[misc]
+            except OSError:
+                pass
+            else:
+                await dialed.end
+            if connection.peer is not None:
+                delay = self._config.redial_s_min
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, self._config.redial_s_max)
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    """Tells the peers of a connection that came to us."""
+
+    peers: Peers
+
+    def opened(self, connection: Connection) -> bool:
+        return self.peers.opened(connection)
+
+    def received(self, connection: Connection, parcel: Parcel) -> None:
+        self.peers.received(connection, parcel)
+
+    def closed(self, connection: Connection) -> None:
+        self.peers.ended()
+        self.peers.closed(connection)
+
+
+@dataclass(frozen=True)
+class _Dialed:
+    """Tells the peers, and the dialer that its connection ended."""
+
+    peers: Peers
+    end: "asyncio.Future[None]"
+
+    def opened(self, connection: Connection) -> bool:
+        return self.peers.opened(connection)
+
+    def received(self, connection: Connection, parcel: Parcel) -> None:
+        self.peers.received(connection, parcel)
+
+    def closed(self, connection: Connection) -> None:
+        self.peers.closed(connection)
+        if not self.end.done():
+            self.end.set_result(None)
+
+
+def listen(name: str) -> socket.socket:
+    """Give a socket that listens in the abstract namespace: no file, gone with its last holder."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind("\0" + name)
+    listener.listen(512)
+    return listener
+
+
+def _connect(name: str) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.setblocking(False)
+        stream.connect("\0" + name)
+    except OSError:
+        stream.close()
+        raise
+    return stream

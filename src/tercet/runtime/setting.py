@@ -1,0 +1,62 @@
+"""What every process with machines sets up alike: identity, connections, recording, log."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tercet.base.ids import Address, Epoch
+from tercet.base.machine import Machine
+from tercet.messages.effects import Effect
+from tercet.observe.log import Log, bridge_libraries
+from tercet.runtime.codec import Facts, encode
+from tercet.runtime.control import Begin
+from tercet.runtime.driver import EventT, Host, Ports, Process
+from tercet.runtime.identity import Identity
+from tercet.runtime.machines import Construction
+from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
+from tercet.runtime.recording import Recorder
+
+
+class Setting:
+    """One process's surroundings of its machines."""
+
+    def __init__(self, begin: Begin, *, name: str, epoch: Epoch) -> None:
+        self.begin = begin
+        self.epoch = epoch
+        self.log = Log(name, begin.config.observe)
+        self.process = Process(clock=time.monotonic_ns)
+        bridge_libraries(self.log)
+
+    def host(
+        self,
+        address: Address,
+        machine: Machine[EventT, Effect],
+        construction: Construction,
+        *,
+        ports: Ports,
+    ) -> Host[EventT]:
+        """Put a machine under the driver; events reach it through the result."""
+        runtime = self.begin.config.runtime
+        recorder = None
+        if runtime.record is not None:
+            folder = Path(runtime.record)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{address.replace('/', '-')}.{self.epoch}.recording"
+            recorder = Recorder(path, encode(construction))
+        host = Host(
+            self.process, address, machine, epoch=self.epoch, ports=ports, recorder=recorder
+        )
+        if runtime.check or recorder is not None:
+            host.look_after(check=runtime.check)
+        return host
+
+    def peers(
+        self,
+        address: Address,
+        deliver: Callable[[PeerEvent], None],
+        *,
+        facts: Callable[[Address, Facts], None] | None = None,
+    ) -> Peers:
+        """Give the connections of a machine that lives at the address."""
+        identity = Identity(address, self.epoch, self.begin.secret)
+        return Peers(identity, deliver, config=PeersConfig(), facts=facts)

@@ -1,0 +1,415 @@
+"""The supervisor: starts the tree, replaces what dies, and leaves nothing behind.
+
+Small and single-threaded: everything that may break lives elsewhere. It holds what must outlive
+its processes: the listening sockets, and the descriptors of every executor (process, progress
+page, arena), which a replaced agent gets back. Executors are children by adoption.
+"""
+
+import contextlib
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tercet.base.errors import Invalid
+from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.observe.log import Log
+from tercet.runtime.config import TreeConfig
+from tercet.runtime.control import (
+    Begin,
+    Channel,
+    Drain,
+    Drained,
+    Failed,
+    Held,
+    Hold,
+    Launch,
+    NewZygote,
+    Note,
+    Reaped,
+    Release,
+    Serving,
+    State,
+    channel_from,
+    channel_pair,
+)
+from tercet.runtime.launch import launch
+from tercet.runtime.peers import listen
+from tercet.runtime.process import adopt_orphans, children, name_process, shown_status
+
+FRONT, CLUSTER, AGENT = Address("front/0"), Address("cluster"), Address("agent/local")
+ADDRESSES = {"front": FRONT, "agent": AGENT, "zygote": Address("zygote/local")}
+RESTART_S_MIN, RESTART_S_MAX = 0.05, 2.0
+QUICK_DEATHS_MAX = 5
+"""So many deaths in a row of a process, each soon after its start, end the tree."""
+QUICK_S = 5.0
+FLUSH_S = 8.0
+"""After the drain's deadline answers may take so long to leave."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass
+class _Child:
+    kind: str
+    pid: int
+    channel: Channel
+    began: float
+
+
+@dataclass
+class _Holding:
+    """Descriptors of one executor, by part."""
+
+    pid: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for descriptor in self.parts.values():
+            os.close(descriptor)
+        self.parts.clear()
+
+
+class Supervisor:
+    """One tree from its start to its last trace."""
+
+    def __init__(
+        self,
+        config: TreeConfig,
+        *,
+        on_serving: Callable[[str], None],
+        on_failed: Callable[[str], None],
+        link: Channel | None = None,
+    ) -> None:
+        self._config = config
+        self._on_serving = on_serving
+        self._on_failed = on_failed
+        self._link = link
+        self._log = Log("supervisor", config.observe)
+        self._secret = secrets.token_bytes(32)
+        self._names: dict[Address, str] = {}
+        self._listeners: dict[str, socket.socket] = {}
+        self._children: dict[str, _Child] = {}
+        self._holdings: dict[ExecutorId, _Holding] = {}
+        self._next_executor = 0
+        self._epoch = 0
+        self._zygote_end: Channel | None = None
+        """The agent's end of the channel to the zygote, kept for the agent's next self."""
+        self._quick_deaths: dict[str, int] = {}
+        self._restarts: list[tuple[float, str]] = []
+        self._selector = selectors.DefaultSelector()
+        self._serving = False
+        self._drain_until: float | None = None
+        self._result: int | None = None
+
+    def run(self) -> int:
+        """Serve until a signal, the end of the link or a failure; give the exit code. Nothing of
+        the tree is left when this returns.
+        """
+        name_process("tercet: supervisor")
+        adopt_orphans()
+        wakeup, woken = socket.socketpair()
+        for end in (wakeup, woken):
+            end.setblocking(False)
+        former = {number: signal.signal(number, _noted) for number in (*_SIGNALS, signal.SIGCHLD)}
+        former_wakeup = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._signalled(wakeup))
+        if self._link is not None:
+            self._selector.register(self._link.end, selectors.EVENT_READ, self._linked)
+        try:
+            self._open_listeners()
+            for kind in ("zygote", "agent", "front"):
+                self._start(kind)
+            while self._result is None:
+                self._turn()
+        except Invalid as error:
+            self._fail(error.sentence)
+        finally:
+            self._end()
+            signal.set_wakeup_fd(former_wakeup)
+            for number, handler in former.items():
+                signal.signal(number, handler)
+            wakeup.close()
+            woken.close()
+        return 1 if self._result is None else self._result
+
+    # starting
+
+    def _open_listeners(self) -> None:
+        runtime = self._config.runtime
+        self._listeners["http"] = _listen_http(runtime.host, runtime.port)
+        unique = secrets.token_hex(8)
+        for address in (FRONT, CLUSTER, AGENT):
+            self._names[address] = f"tercet-{unique}-{address}"
+            self._listeners[address] = listen(self._names[address])
+
+    def _start(self, kind: str) -> None:
+        self._epoch += 1
+        parts: dict[str, int] = {}
+        held: list[tuple[ExecutorId, _Holding]] = []
+        zygote_side: Channel | None = None
+        if kind == "front":
+            parts = {name: self._listeners[name].fileno() for name in ("http", FRONT, CLUSTER)}
+        elif kind == "agent":
+            parts = {AGENT: self._listeners[AGENT].fileno()}
+            if self._zygote_end is not None:
+                parts["zygote"] = self._zygote_end.fileno()
+            held = list(self._holdings.items())
+        else:
+            self._replace_zygote_end()
+            agent_side, zygote_side = channel_pair()
+            self._zygote_end = agent_side
+            parts = {"agent": zygote_side.fileno()}
+        pid, channel = launch(kind)
+        child = _Child(kind, pid, channel, time.monotonic())
+        self._children[kind] = child
+        self._selector.register(channel.end, selectors.EVENT_READ, lambda: self._heard(child))
+        begin = Begin(
+            config=self._config,
+            address=ADDRESSES[kind],
+            epoch=Epoch(self._epoch),
+            supervisor=os.getpid(),
+            secret=self._secret,
+            names=self._names,
+            descriptors=tuple(parts),
+            next_executor=self._next_executor,
+            num_held=len(held),
+        )
+        self._tell(child, begin, tuple(parts.values()))
+        for executor, holding in held:
+            note = Held(executor=executor, pid=holding.pid, parts=tuple(holding.parts))
+            self._tell(child, note, tuple(holding.parts.values()))
+        if zygote_side is not None:
+            zygote_side.close()
+            self._introduce_zygote()
+
+    def _replace_zygote_end(self) -> None:
+        if self._zygote_end is not None:
+            self._zygote_end.close()
+            self._zygote_end = None
+
+    def _introduce_zygote(self) -> None:
+        agent = self._children.get("agent")
+        if agent is not None and self._zygote_end is not None:
+            self._tell(agent, NewZygote(), (self._zygote_end.fileno(),))
+
+    def _tell(self, child: _Child, note: Note, descriptors: tuple[int, ...] = ()) -> None:
+        """A child that does not read has stopped: it is replaced like one that died."""
+        if not child.channel.send(note, descriptors):
+            _kill(child.pid)
+
+    # one turn
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        due = [kind for at, kind in self._restarts if at <= now]
+        self._restarts = [(at, kind) for at, kind in self._restarts if at > now]
+        for kind in due:
+            self._start(kind)
+        if self._drain_until is not None and now >= self._drain_until:
+            self._log.line("warning", "drain.cut")
+            self._result = 0
+            return
+        deadlines = [at for at, _ in self._restarts]
+        if self._drain_until is not None:
+            deadlines.append(self._drain_until)
+        timeout = max(0.0, min(deadlines) - now) if deadlines else None
+        for key, _ in self._selector.select(timeout):
+            key.data()
+            if self._result is not None:
+                return
+
+    def _signalled(self, wakeup: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in wakeup.recv(4096):
+                if number in _SIGNALS:
+                    self._asked_to_end(number)
+        self._reap()
+
+    def _asked_to_end(self, number: int) -> None:
+        if self._drain_until is not None or not self._serving:
+            self._result = 128 + number if self._drain_until is not None else 0
+            return
+        timeout = self._config.runtime.shutdown_timeout_s
+        self._log.line("info", "drain", signal=signal.Signals(number).name, timeout_s=timeout)
+        self._drain_until = time.monotonic() + timeout + FLUSH_S
+        front = self._children.get("front")
+        if front is None:
+            self._result = 0
+            return
+        self._tell(front, Drain(deadline=time.monotonic_ns() + int(timeout * 1e9)))
+
+    def _linked(self) -> None:
+        """Whoever started the tree never writes: something to read is its end."""
+        self._result = 0
+
+    def _heard(self, child: _Child) -> bool:
+        """Take one note; False if there is none now."""
+        if child.channel.fileno() < 0:
+            return False
+        try:
+            received = child.channel.receive()
+        except BlockingIOError:
+            return False
+        if received is None:
+            self._selector.unregister(child.channel.end)
+            child.channel.close()
+            return False
+        note, descriptors = received
+        match note:
+            case State(ready=ready):
+                self._state(ready=ready)
+            case Drained():
+                self._result = 0
+            case Failed(sentence=sentence):
+                self._fail(sentence)
+            case Hold():
+                self._hold(note, descriptors)
+            case Release(executor=executor):
+                holding = self._holdings.pop(executor, None)
+                if holding is not None:
+                    holding.close()
+            case _:
+                self._log.line("error", "control.unexpected", note=type(note).__name__)
+        return True
+
+    def _state(self, *, ready: bool) -> None:
+        if ready and not self._serving:
+            self._serving = True
+            self._on_serving(self._url())
+            if self._link is not None:
+                self._link.send(Serving(url=self._url()))
+
+    def _url(self) -> str:
+        host, port = self._listeners["http"].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _hold(self, note: Hold, descriptors: list[int]) -> None:
+        holding = self._holdings.setdefault(note.executor, _Holding())
+        holding.pid = note.pid or holding.pid
+        self._next_executor = max(self._next_executor, note.executor + 1)
+        for part, descriptor in zip(note.parts, descriptors, strict=True):
+            former = holding.parts.pop(part, None)
+            if former is not None:
+                os.close(former)
+            holding.parts[part] = descriptor
+
+    def _fail(self, sentence: str) -> None:
+        self._result = 1
+        self._on_failed(sentence)
+        if self._link is not None:
+            self._link.send(Failed(sentence=sentence))
+
+    # deaths
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._reaped(pid, shown_status(status))
+
+    def _reaped(self, pid: int, how: str) -> None:
+        child = next((one for one in self._children.values() if one.pid == pid), None)
+        if child is None:
+            agent = self._children.get("agent")
+            if agent is not None:
+                self._tell(agent, Reaped(pid=pid, how=how))
+            return
+        while self._heard(child):
+            pass  # what it said before it died still counts
+        del self._children[child.kind]
+        if self._result is not None:
+            return
+        if self._drain_until is not None and child.kind == "front":
+            self._result = 0
+            return
+        self._log.line("error", "process.died", name=child.kind, how=how)
+        self._plan_restart(child)
+
+    def _plan_restart(self, child: _Child) -> None:
+        quick = time.monotonic() - child.began < QUICK_S
+        deaths = self._quick_deaths.get(child.kind, 0) + 1 if quick else 0
+        self._quick_deaths[child.kind] = deaths
+        if deaths >= QUICK_DEATHS_MAX:
+            self._fail(f"The {child.kind} process died {deaths} times in a row; see the log.")
+            return
+        delay = min(RESTART_S_MIN * 2 ** max(0, deaths - 1), RESTART_S_MAX) if deaths else 0.0
+        self._restarts.append((time.monotonic() + delay, child.kind))
+
+    def _end(self) -> None:
+        """Kill and reap every descendant, stopped ones too, and close all that was held."""
+        for child in self._children.values():
+            _kill(child.pid)
+        while True:
+            for pid in children():
+                _kill(pid)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        for child in self._children.values():
+            child.channel.close()
+        for holding in self._holdings.values():
+            holding.close()
+        for listener in self._listeners.values():
+            listener.close()
+        self._replace_zygote_end()
+        self._selector.close()
+
+
+def _noted(number: int, _: object) -> None:
+    """A handler must exist for the wake-up descriptor to be written to."""
+    del number
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _listen_http(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Invalid(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}.", parameter="port"
+        ) from error
+
+
+def supervise(config: TreeConfig, *, on_serving: Callable[[str], None]) -> int:
+    """Be the supervisor of a tree in this process until it ends; give the exit code.
+
+    `on_serving` is called with the address once the model can answer.
+    """
+
+    def tell(sentence: str) -> None:
+        print(f"error: {sentence}", file=sys.stderr, flush=True)
+
+    return Supervisor(config, on_serving=on_serving, on_failed=tell).run()
+
+
+def main(descriptor: int) -> int:
+    """Be the supervisor of a tree for whoever holds the other end of the channel."""
+    link = channel_from(descriptor)
+    received = link.receive()
+    if received is None or not isinstance(received[0], Launch):
+        return 1
+
+    def ignore(_: str) -> None:
+        return
+
+    supervisor = Supervisor(received[0].config, on_serving=ignore, on_failed=ignore, link=link)
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
