@@ -24,10 +24,11 @@ from tercet.base.errors import InvariantBroken
 
 SIZE_MAX = 1 << 22
 """Characters (or items) of one value, and of a whole rendering."""
-WORK_MAX = 1 << 21
-"""Units of work in one rendering: about a second."""
+WORK_MAX = 1 << 20
+"""Units of work in one rendering: half a second."""
 _SIZE_PER_UNIT = 256
 _UNITS_PER_CALL = 16
+_NUMBER_SIZE = 8
 _WALKS = frozenset(
     {
         "capitalize",
@@ -152,27 +153,39 @@ def _counted(items: Iterable[object]) -> Iterable[object]:
 
 
 def _measured(value: object) -> object:
-    """The value, after paying for every item in it: lists that hold one list many times make
-    long texts from little memory.
-    """
-    if isinstance(value, str | int | float | None):
-        return value
-    spend = _budget.get().spend
-    waiting: list[Iterable[object]] = [[value]]
-    while waiting:
-        for item in waiting.pop():
-            spend()
-            if isinstance(item, Mapping):
-                waiting += [item.keys(), item.values()]
-            elif isinstance(item, list | tuple | set | frozenset):
-                waiting.append(item)
+    """The value, after its size as a text was paid for."""
+    _text_size(value)
     return value
 
 
+def _text_size(value: object) -> int:
+    """About how many characters the value has as a text, every item paid for.
+
+    Lists that hold one list many times make long texts from little memory, so all is walked.
+    """
+    spend = _budget.get().spend
+    total = 0
+    waiting: list[Iterable[object]] = [[value]]
+    while waiting:
+        for item in waiting.pop():
+            if isinstance(item, str):
+                total += len(item)
+                spend(len(item) if total <= SIZE_MAX else total)
+            elif isinstance(item, Mapping):
+                waiting += [item.keys(), item.values()]
+                spend()
+            elif isinstance(item, list | tuple | set | frozenset):
+                waiting.append(item)
+                spend()
+            else:
+                total += _NUMBER_SIZE
+                spend()
+    return total
+
+
 def _joined(parts: Sequence[object]) -> str:
-    texts = [str(_measured(part)) for part in parts]
-    _budget.get().spend(sum(map(len, texts)))
-    return "".join(texts)
+    _text_size(parts)
+    return "".join(map(str, parts))
 
 
 class _Instrument(NodeTransformer):
@@ -249,10 +262,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def _size_of_operation(operator: str, left: object, right: object) -> int:
     if operator == "%" and isinstance(left, str):
-        if _WIDE_FORMAT.search(left):
-            return SIZE_MAX + 1
-        _measured(right)
-        return len(left) + _size(right)
+        return _format_size(left, left.count("%"), right)
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * (right if operator == "**" else 1) + right.bit_length()
         return SIZE_MAX + 1 if bits > 1 << 12 else 0
@@ -262,22 +272,29 @@ def _size_of_operation(operator: str, left: object, right: object) -> int:
     return _size(left) + _size(right)
 
 
+def _format_size(pattern: str, num_places: int, values: object) -> int:
+    if _WIDE_FORMAT.search(pattern):
+        return SIZE_MAX + 1
+    return len(pattern) + num_places * _text_size(values)
+
+
 def _check_call(name: str, values: Sequence[object]) -> None:
     spend = _budget.get().spend
-    if name in _WALKS:
-        values = [_measured(value) for value in values]
-    sizes = [_size(value) for value in values]
-    if any(isinstance(value, int) and abs(value) > SIZE_MAX for value in values):
+    numbers = [value for value in values if isinstance(value, int)]
+    if any(abs(number) > SIZE_MAX for number in numbers):
         spend(SIZE_MAX + 1)
     if name in _PADS:
-        spend(sum(value for value in values if isinstance(value, int)) + sum(sizes))
-        text = values[0]
-        if name == "format" and isinstance(text, str) and _WIDE_FORMAT.search(text):
-            spend(SIZE_MAX + 1)
+        spend(sum(map(abs, numbers)))
+    counts = [_size(value) for value in values]
+    sizes = [_text_size(value) for value in values] if name in _WALKS else counts
+    first = values[0] if values else None
+    if name == "format" and isinstance(first, str):
+        spend(_format_size(first, first.count("{") + first.count("%"), values[1:]))
     elif name == "replace" and len(sizes) > 2:
-        spend(sizes[0] + _count(values[0], values[1]) * sizes[2])
+        spend(sizes[0] + _count(first, values[1]) * sizes[2])
     elif name == "join" and len(sizes) > 1:
-        spend(max(sizes[0] + sizes[1], sizes[0] * sizes[1]))
+        # `items | join(separator)` or `separator.join(items)`: the bound is the same.
+        spend(sum(sizes) + counts[0] * counts[1])
     else:
         spend(sum(sizes))
 
@@ -299,8 +316,6 @@ def _spending(name: str, filter_: Callable[..., Result]) -> Callable[..., Result
     @wraps(filter_)
     def spending(*args: object, **kwargs: object) -> Result:
         values = [*args[passed:], *kwargs.values()]
-        # `items | join(separator)` has its receiver second where `separator.join(items)` has it
-        # first; the bound is symmetric.
         _budget.get().spend_calls()
         _check_call(name, values)
         return filter_(*args, **kwargs)
