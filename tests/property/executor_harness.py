@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fake_engine import FakeEngine, expected
+
 from tercet.jobs.job import Finish, Task
 from tercet.jobs.sampling import SamplingParameters
 from tercet.messages.effects import Fact, RunStep, Send, Wake

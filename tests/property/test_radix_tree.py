@@ -9,6 +9,7 @@ from array import array
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from tercet.cache.blocks import BlockPool
 from tercet.cache.cache import Cache
 from tercet.cache.identity import blocks_for

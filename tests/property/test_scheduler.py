@@ -5,6 +5,7 @@ from array import array
 from executor_harness import Harness, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tercet.messages.plan import StepCost
 from tercet.scheduling.budget import Budget
 from tercet.scheduling.config import SchedulingConfig

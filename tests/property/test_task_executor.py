@@ -9,6 +9,7 @@ from executor_harness import Harness, task
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
 from tercet.jobs.job import Finish
 from tercet.messages.plan import StepCost
 from tercet.scheduling.config import SchedulingConfig
