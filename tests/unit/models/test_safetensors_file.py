@@ -1,11 +1,14 @@
 """One safetensors file: what is read, and every way in which a file can lie."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from tercet.base.errors import Invalid
@@ -122,3 +125,23 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(Invalid, match="it has 0 bytes"):
         open_safetensors(tmp_path / "empty")
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(
+    changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=3),
+    cut=st.one_of(st.just(1.0), st.floats(0, 1)),
+)
+def test_any_damage_is_refused_or_harmless(
+    tmp_path: Path, changes: list[tuple[float, int]], cut: float
+) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"first": VALUES, "second": VALUES.astype(np.float16)}, path)
+    damaged = bytearray(path.read_bytes())
+    for place, value in changes:
+        damaged[int(place * (len(damaged) - 1))] = value
+    path.write_bytes(damaged[: int(cut * len(damaged))])
+    with suppress(Invalid):
+        file = open_safetensors(path)
+        for name in file.entries:
+            assert file.read(name).dtype == np.float32
