@@ -1,0 +1,82 @@
+"""Every scenario holds every invariant, and the same seed tells the same tale to the last byte."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tercet.base.errors import Invalid
+from tercet.jobs.job import FailureCode
+from tercet.sim.run import run_scenario
+from tercet.sim.scenario import FAULT_KINDS, load_scenario
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+SCENARIOS = sorted(path.stem for path in FOLDER.glob("*.toml"))
+SEEDS_OF_EVERYTHING = range(20)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "everything"])
+def test_scenario_keeps_the_invariants(name: str, seed: int) -> None:
+    scenario = load_scenario(FOLDER / f"{name}.toml")
+    report = run_scenario(scenario, seed)
+    assert report.outcome.jobs == scenario.workload.jobs
+    assert report.outcome.finished > scenario.workload.jobs // 4
+    wanted = {fault.kind for fault in scenario.faults}
+    assert set(report.faults) == wanted, "a fault of the scenario never happened: make it longer"
+
+
+def test_ten_thousand_jobs_under_every_fault() -> None:
+    """Judged: 20 seeds, 10,000 jobs in all, all fault kinds, no invariant broken."""
+    scenario = load_scenario(FOLDER / "everything.toml")
+    reports = [run_scenario(scenario, seed) for seed in SEEDS_OF_EVERYTHING]
+    assert sum(report.outcome.jobs for report in reports) == 10_000
+    assert {kind for report in reports for kind in report.faults} == set(FAULT_KINDS)
+    assert len({report.digest for report in reports}) == len(reports)
+    ends = [code for report in reports for code in report.outcome.failed]
+    assert FailureCode.EXECUTOR_LOST in ends, "no poison job was ended"
+    finished = sum(report.outcome.finished for report in reports)
+    assert finished > 8_000, "too few streams finished: something gave up too early"
+
+
+@pytest.mark.parametrize("name", ["kills", "crowded"])
+def test_the_digest_does_not_depend_on_the_hash_seed(name: str) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from tercet.sim.run import run_scenario\n"
+        "from tercet.sim.scenario import load_scenario\n"
+        "print(run_scenario(load_scenario(Path(sys.argv[1])), 5).digest)"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", program, str(FOLDER / f"{name}.toml")],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[faults]]\nkind = 'earthquake'\nat_ms = 1", "unknown fault 'earthquake'"),
+        ("[[faults]]\nkind = 'kill_agent'", "every_ms or at_ms"),
+        ("[workload]\njbos = 3", "jbos"),
+        ("[workload]\njobs = 'many'", "int"),
+        ("[cluster]\nreplicas = 0", "positive"),
+        ("[workload]\nprompt_max = 5000", "context_max"),
+        ("[workload", "scenario bad.toml"),
+    ],
+)
+def test_a_bad_scenario_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(Invalid) as caught:
+        load_scenario(path)
+    assert words in caught.value.sentence
