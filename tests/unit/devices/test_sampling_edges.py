@@ -81,8 +81,9 @@ def test_biases_of_one_id_given_twice_add_up():
 
 
 @pytest.mark.parametrize("extreme", [1e-30, 1e30])
-@pytest.mark.parametrize("temperature", [0.0, 1e-6, 1.0, 1e6])
-def test_extreme_penalties_never_give_nan(extreme, temperature):
+@pytest.mark.parametrize("temperature", [0.0, 1e-38, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 2, "min_p": 0.1}])
+def test_extreme_penalties_never_give_nan(extreme, temperature, filters):
     rows = rows_of(
         2,
         temperature=temperature,
@@ -90,6 +91,7 @@ def test_extreme_penalties_never_give_nan(extreme, temperature):
         frequency=1e30,
         presence=-1e30,
         history=[{0: 1, 1: 2}, {2: 0, 3: 5}],
+        **filters,
     )
     with np.errstate(all="raise", under="ignore"):
         got = sample(logits_of([1, -2, 3, 0], [1, -2, 3, 0]), rows, unscored(2))

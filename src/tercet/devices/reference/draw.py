@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tercet.devices.contract import F32, F64, I32, I64, U64, Sampling
-from tercet.devices.reference.leading import leading
 from tercet.devices.noise import bits_reaching, gumbel, noise_bits, row_keys
+from tercet.devices.reference.leading import leading
 
 Flags = NDArray[np.bool_]
 _SEED_COUNT = 64
@@ -143,7 +143,9 @@ def _nucleus(rows: _Rows, head: I32, top_k: I32, top_p: F64) -> tuple[Flags, Fla
         top = part.scores.max(axis=1, keepdims=True)
         heat = part.sampling.temperature[part.rows].astype(np.float32)[:, None]
         # A sum over float64 rows has one order of additions, whatever stands beside the row.
-        total[free] = np.exp((part.scores - top) / heat).astype(np.float64).sum(axis=1)
+        with np.errstate(over="ignore"):
+            relative = (part.scores - top) / heat  # an overflow is -inf: no mass
+        total[free] = np.exp(relative).astype(np.float64).sum(axis=1)
     target = top_p * total
     kept = (up_to - mass < target[:, None]) & (mass > 0.0)
     kept[:, 0] = True
@@ -164,5 +166,6 @@ def _winners(which: I64, ids: I64, sums: F64, num_rows: int) -> tuple[I32, F32]:
     rest = sums.copy()
     rest[first] = -np.inf
     second = np.maximum.reduceat(rest, starts)
-    margins = np.where(second > -np.inf, best - second, np.inf)
+    apart = np.minimum(best - second, np.finfo(np.float32).max)
+    margins = np.where(second > -np.inf, apart, np.inf)
     return ids[first].astype(np.int32), margins.astype(np.float32)

@@ -36,7 +36,7 @@ from tercet.devices.reference.leading import leading, places
 LOGPROB_MIN = -9999.0
 _CHUNK_ELEMENTS = 1 << 18
 """Scores worked on at once: temporaries stay in a core's cache."""
-_FINITE_MAX = np.float32(3e38)
+_FINITE_MAX = np.float32(1e38)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
