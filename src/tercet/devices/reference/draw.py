@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tercet.devices.contract import F32, F64, I32, I64, U64, Sampling
 from tercet.devices.noise import bits_reaching, gumbel, noise_bits, row_keys
-from tercet.devices.reference.leading import leading
+from tercet.devices.reference.leading import cells, leading
 
 Flags = NDArray[np.bool_]
 _SEED_COUNT = 64
@@ -82,7 +82,7 @@ def _draw_whole(rows: _Rows) -> tuple[I32, F32]:
     vocab = rows.scores.shape[1]
     head = leading(rows.scores, _SEED_COUNT)
     competes = np.zeros(rows.scores.shape, bool)
-    which, place = np.nonzero(head >= 0)
+    which, place = cells(head >= 0)
     ids = head[which, place].astype(np.int64)
     competes[which, ids] = True
     if head.shape[1] < vocab:
@@ -96,7 +96,7 @@ def _draw_whole(rows: _Rows) -> tuple[I32, F32]:
         least = bits_reaching(second[wide] - lowest[wide].min(axis=1))
         bits = noise_bits(rows.keys[wide, None], np.arange(vocab, dtype=np.uint32)[None])
         competes[wide] |= bits >= least[:, None]
-    which, ids = np.nonzero(competes)
+    which, ids = cells(competes)
     return _winners(which, ids, rows.perturbed(which, ids), len(rows.rows))
 
 
@@ -113,7 +113,7 @@ def _draw_heads(rows: _Rows, top_k: I32, top_p: F64) -> tuple[I32, F32]:
         done = np.flatnonzero(reached)
         if len(done):
             ready = part.some(done)
-            which, place = np.nonzero(kept[done])
+            which, place = cells(kept[done])
             ids = head[done][which, place].astype(np.int64)
             drawn = _winners(which, ids, ready.perturbed(which, ids), len(done))
             tokens[todo[done]], margins[todo[done]] = drawn
@@ -129,7 +129,7 @@ def _nucleus(rows: _Rows, head: I32, top_k: I32, top_p: F64) -> tuple[Flags, Fla
     Sums run along the sorted head one by one, so that they do not depend on its length.
     """
     width = head.shape[1]
-    which, place = np.nonzero(head >= 0)
+    which, place = cells(head >= 0)
     mass = np.zeros(head.shape)
     mass[which, place] = np.exp(rows.scaled(which, head[which, place].astype(np.int64)))
     column = np.arange(width)[None]
