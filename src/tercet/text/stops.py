@@ -10,13 +10,12 @@ nothing more; and each character costs amortised constant time, whatever the str
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tercet.base.errors import Invalid
 
 
-@dataclass(frozen=True, slots=True)
-class StopMatch:
+class StopMatch(NamedTuple):
     """What a piece of text came to."""
 
     emit: str
@@ -76,9 +75,9 @@ class StopStrings:
         """Take the next piece; after a string was found, or `flush`, nothing is emitted."""
         if self._ended:
             return StopMatch("")
-        if not self._nexts[0]:
-            return StopMatch(text)
         nexts, fallbacks, state = self._nexts, self._fallbacks, self._state
+        if not state and nexts[0].keys().isdisjoint(text):
+            return StopMatch(text)
         for position, character in enumerate(text):
             while (following := nexts[state].get(character)) is None and state:
                 state = fallbacks[state]
