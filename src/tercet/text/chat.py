@@ -69,13 +69,14 @@ class ChatTemplate:
                 parameter="chat_template_kwargs",
             )
         chat = [self._message(message) for message in messages]
+        continued: str | None = None
         if continue_final_message:
             if add_generation_prompt:
                 raise Invalid(
                     "add_generation_prompt and continue_final_message cannot both be true",
                     parameter="continue_final_message",
                 )
-            chat = _marked(chat)
+            chat, continued = _marked(chat)
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
         text = _run(
             self._templates[name],
@@ -87,7 +88,7 @@ class ChatTemplate:
                 "add_generation_prompt": add_generation_prompt,
             },
         )
-        return _cut_at_mark(text) if continue_final_message else text
+        return text if continued is None else _cut_at_mark(text, continued)
 
     def _message(self, message: Message) -> dict[str, object]:
         """The message with its content in the form that the template expects."""
@@ -151,26 +152,27 @@ def _run(template: Template, variables: Mapping[str, object]) -> str:
         ) from refusal
 
 
-def _marked(chat: list[dict[str, object]]) -> list[dict[str, object]]:
+def _marked(chat: list[dict[str, object]]) -> tuple[list[dict[str, object]], str]:
+    """The chat with a mark after its last text, and that text."""
     if not chat:
         raise Invalid("there is no message to continue", parameter="continue_final_message")
     last = chat[-1]
     content = last["content"]
     marked: object
     if isinstance(content, list):
-        before = content[:-1]
         text = content[-1]["text"] if content else ""
-        marked = [*before, {"type": "text", "text": text + _MARK}]
+        marked = [*content[:-1], {"type": "text", "text": text + _MARK}]
     else:
-        marked = f"{content}{_MARK}"
-    return [*chat[:-1], {**last, "content": marked}]
+        text = str(content)
+        marked = text + _MARK
+    return [*chat[:-1], {**last, "content": marked}], text
 
 
-def _cut_at_mark(text: str) -> str:
+def _cut_at_mark(text: str, continued: str) -> str:
     cut = text.rfind(_MARK.rstrip())
-    if cut < 0:
+    if cut < 0 or continued.strip() not in text:
         raise Invalid(
-            "the chat template does not show the last message, so it cannot be continued",
+            "the chat template does not show the whole last message, so it cannot be continued",
             code="template_error",
             parameter="continue_final_message",
         )
