@@ -91,8 +91,8 @@ def test_nobody_is_passed_over_for_long(num_blocks, slots, passes, sizes):
     harness.drain()
     place = {number: at for at, number in enumerate(harness.started)}
     assert len(place) == len(sizes) == len(harness.ends), "everybody is served"
-    for number in place:
-        before = sum(place[later] < place[number] for later in place if later > number)
+    for number, begun in place.items():
+        before = sum(at < begun for later, at in place.items() if later > number)
         assert before <= passes, f"task {number} was passed over {before} times"
 
 

@@ -22,7 +22,7 @@ from tercet.scheduling.config import SchedulingConfig
 from tercet.scheduling.preemption import victim_for
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
-from tercet.scheduling.states import RunState
+from tercet.scheduling.states import UNADMITTED, RunState
 
 
 class Scheduler:
@@ -91,7 +91,7 @@ class Scheduler:
     def end(self, run: TaskRun) -> None:
         """Forget a task, whatever it is doing; its blocks come back when no plan names it."""
         del self.runs[run.id]
-        if run.state in {RunState.WAITING, RunState.FOLLOWING}:
+        if run.state in UNADMITTED:
             self.queue.remove(run)
         elif run.state is RunState.RUNNING:
             self._vacate(run)

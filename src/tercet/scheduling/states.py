@@ -57,3 +57,7 @@ def step_to(old: RunState, new: RunState, story: str) -> RunState:
     if new not in NEXT[old]:
         raise InvariantBroken(f"{story} is {old.value}: it cannot become {new.value}")
     return new
+
+
+UNADMITTED = (RunState.FOLLOWING, RunState.WAITING)
+"""Those that stand in the queue."""

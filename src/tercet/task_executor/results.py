@@ -1,8 +1,9 @@
 """What a step's result means for its tasks: tokens to tell, blocks to index, ends.
 
-The plan said what would happen; the result says what did. A task that ended or was cancelled while
-the step was under way is passed by: its tokens are nobody's and its blocks come back once no plan
-names it.
+A plan's counts are exact unless the task has ended: then the slot dropped its rows. A result that
+says anything else is a broken engine, and going on would mix up somebody's text. A task that ended
+or was cancelled while the step was under way is passed by: its tokens are nobody's and its blocks
+come back once no plan names it.
 """
 
 from array import array
@@ -25,6 +26,15 @@ def _i4(data: bytes) -> "array[int]":
     values = array("i")
     values.frombytes(data)
     return values
+
+
+def _deviation(planned: Planned, position: int, *, gained: int, computed: int) -> str:
+    plan, run = planned.plan, planned.runs[position]
+    return (
+        f"step {plan.step}: task {run.name} had {run.computed} tokens computed, "
+        f"{_i4(plan.rows)[position]} rows were planned and {plan.samples[position]} token; "
+        f"the result says {computed} computed and {gained} gained"
+    )
 
 
 class Reconciler:
@@ -62,9 +72,10 @@ class Reconciler:
                     self._scheduler.landed(run)
                 continue
             taken += count
-            # What did not go as planned: fewer or more tokens, fewer or more rows.
-            run.known_ahead += count - samples[position]
-            run.computed_ahead += computed[position] - run.computed - rows[position]
+            if count != samples[position] or computed[position] != run.computed + rows[position]:
+                must(
+                    False, _deviation(planned, position, gained=count, computed=computed[position])
+                )
             self._progress(run, gained, computed[position])
             end = self._end_of(run, finishes[position])
             if count or end is not None:

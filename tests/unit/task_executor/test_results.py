@@ -1,0 +1,75 @@
+"""Results as an engine gives them: values that go along, and counts that were not planned."""
+
+from array import array
+
+import pytest
+from executor_harness import Harness, task
+
+from tercet.base.errors import InvariantBroken
+from tercet.jobs.job import Finish, TokenLogprobs
+from tercet.messages.events import StepDone
+from tercet.messages.plan import StepResult
+
+
+def _i4(*values):
+    return array("i", values).tobytes()
+
+
+def _done(harness, **result):
+    plan, _ = harness.plans.pop(0)
+    return harness.on(StepDone(result=StepResult(step=plan.step, **result)))
+
+
+def test_logprobs_go_along_with_their_tokens():
+    harness = Harness()
+    harness.submit(task(1, [1, 2, 3], new=9, logprobs=0))
+    entry = TokenLogprobs(5, -0.5, 1)
+    result = {"tokens": _i4(5), "counts": _i4(1), "computed": _i4(3), "finishes": b"\0"}
+    _done(harness, logprobs=((0, (entry,)),), **result)
+    update = harness.updates[1][-1]
+    assert (update.tokens, update.logprobs, update.cached_tokens) == ((5,), (entry,), 0)
+
+
+def test_prompt_logprobs_of_all_chunks_go_with_the_first_token():
+    harness = Harness()
+    harness.submit(task(1, [1, 2, 3], new=9, prompt_logprobs=0))
+    entries = (None, TokenLogprobs(2, -1.0, 1), TokenLogprobs(3, -2.0, 4))
+    harness.machine.scheduler.runs[1].prompt_logprobs.extend(entries[:1])
+    result = {"tokens": _i4(5), "counts": _i4(1), "computed": _i4(3), "finishes": b"\0"}
+    _done(harness, prompt_logprobs=((0, entries[1:]),), **result)
+    assert harness.updates[1][-1].prompt_logprobs == entries
+    result = {"tokens": _i4(6), "counts": _i4(1), "computed": _i4(4), "finishes": b"\0"}
+    _done(harness, **result)
+    assert harness.updates[1][-1].prompt_logprobs is None, "once"
+
+
+def test_a_slot_that_ended_early_is_believed():
+    harness = Harness()
+    harness.submit(task(1, [1, 2, 3], new=9))
+    _done(harness, tokens=_i4(5), counts=_i4(1), computed=_i4(3), finishes=b"\1")
+    assert (harness.ends[1].finish, harness.ends[1].stop_token) == (Finish.STOP, 5)
+    assert harness.machine.cache.stats().held == 1, "the next step still names the slot"
+    _done(harness, counts=_i4(0), computed=_i4(3), finishes=b"\0")
+    assert harness.machine.cache.stats().held == 0
+
+
+def test_a_task_ends_where_its_length_does_even_if_the_slot_says_nothing():
+    harness = Harness()
+    harness.submit(task(1, [1, 2, 3], new=1))
+    _done(harness, tokens=_i4(5), counts=_i4(1), computed=_i4(3), finishes=b"\0")
+    assert harness.ends[1].finish is Finish.LENGTH
+    assert not harness.plans
+
+
+@pytest.mark.parametrize(("gained", "computed"), [(0, 20), (1, 19), (0, 12)])
+def test_a_result_that_deviates_from_its_plan_stops_the_machine(gained, computed):
+    harness = Harness()
+    harness.submit(task(1, [1] * 20, new=9))
+    with pytest.raises(InvariantBroken, match=r"task 0\.0/1 had 0 tokens computed, 20 rows"):
+        _done(
+            harness,
+            counts=_i4(gained),
+            tokens=_i4(*[5] * gained),
+            computed=_i4(computed),
+            finishes=b"\0",
+        )
