@@ -27,7 +27,9 @@ class Tree:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Give the exit code of the supervisor once nothing of the tree is left."""
-        return self.process.wait(timeout_s)
+        code = self.process.wait(timeout_s)
+        self._link.close()
+        return code
 
     def close(self) -> None:
         """End it now; nothing of it is left when this returns."""

@@ -1,0 +1,100 @@
+"""Pieces of a running tree die one after another, and clients notice only what they must."""
+
+import signal
+
+import pytest
+from house import House, until
+
+LONG = 400
+
+
+@pytest.fixture(scope="module")
+def undisturbed(house: House) -> str:
+    return house.complete(max_tokens=LONG)
+
+
+def all_back(house: House) -> bool:
+    return len(house.executors()) == 2 and house.ready()
+
+
+def test_processes_are_named_as_promised(house: House) -> None:
+    names = house.processes()
+    assert {
+        "tercet: supervisor",
+        "tercet: front",
+        "tercet: node agent",
+        "tercet: zygote",
+        "tercet: task executor 0 colocated tiny",
+        "tercet: task executor 1 colocated tiny",
+    } == set(names)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_frozen_executor_is_replaced_and_its_stream_goes_on(
+    house: House, undisturbed: str, number: int
+) -> None:
+    """vllm#39863: an engine that is dead or frozen; here its clients get the same text."""
+    before = house.executors()
+    streams = [house.stream(max_tokens=LONG).after(3) for _ in range(4)]
+    for executor in before:
+        house.kill(executor, number)
+    assert {stream.finish() for stream in streams} == {undisturbed}
+    until(lambda: all_back(house), "two new executors")
+    assert not set(before) & set(house.executors())
+
+
+def test_an_agent_may_die_while_executors_go_on(house: House, undisturbed: str) -> None:
+    executors, agent = house.executors(), house.pid("tercet: node agent")
+    stream = house.stream(max_tokens=LONG).after(3)
+    house.kill(agent)
+    assert stream.finish() == undisturbed
+    until(lambda: house.pids("tercet: node agent") not in ([], [agent]), "another agent")
+    assert house.executors() == executors
+    assert house.ready()
+
+
+def test_a_new_agent_still_notices_deaths_and_hangs(house: House, undisturbed: str) -> None:
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        executors = house.executors()
+        stream = house.stream(max_tokens=LONG).after(3)
+        for executor in executors:
+            house.kill(executor, number)
+        assert stream.finish() == undisturbed
+        until(lambda: all_back(house), "two new executors")
+
+
+def test_a_zygote_may_die(house: House, undisturbed: str) -> None:
+    zygote, executors = house.pid("tercet: zygote"), house.executors()
+    stream = house.stream(max_tokens=LONG).after(3)
+    house.kill(zygote)
+    assert stream.finish() == undisturbed
+    until(lambda: house.pids("tercet: zygote") not in ([], [zygote]), "another zygote")
+    assert house.executors() == executors
+    house.kill(executors[0])
+    until(lambda: all_back(house) and executors[0] not in house.executors(), "a new executor")
+
+
+def test_a_front_may_die_and_its_streams_close(house: House, undisturbed: str) -> None:
+    executors, front = house.executors(), house.pid("tercet: front")
+    stream = house.stream(max_tokens=4000).after(3)
+    house.kill(front)
+    stream.wait()
+    assert stream.broken
+    until(lambda: house.pids("tercet: front") not in ([], [front]) and house.ready(), "a front")
+    assert house.executors() == executors
+    assert house.complete(max_tokens=LONG) == undisturbed
+    until(lambda: gauge(house, "vllm:num_requests_running") == 0, "the former front's jobs end")
+
+
+def test_a_client_that_leaves_frees_its_job(house: House) -> None:
+    """llama.cpp#24496: a disconnect that nobody notices."""
+    streams = [house.stream(max_tokens=4000).after(2) for _ in range(6)]
+    for stream in streams:
+        stream.leave()
+    until(lambda: '"jobs_running":"0"' in house.client.get("/health").text, "no job runs")
+    assert house.ready()
+
+
+def gauge(house: House, name: str) -> float:
+    lines = house.client.get("/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
