@@ -142,3 +142,16 @@ def test_a_decoder_without_bytes_is_refused(tmp_path):
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     with pytest.raises(Invalid, match="WordPiece"):
         load_codec(write_folder(tmp_path, "qwen2", decoder=decoder))
+
+
+def test_a_saved_cut_or_padding_is_not_applied(tmp_path):
+    """ollama#3839, vmlx#255: input is never silently cut."""
+    folder = write_folder(tmp_path, "qwen2", decoder=BYTE_LEVEL)
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    library.enable_truncation(max_length=4)
+    library.enable_padding(length=64)
+    library.save(str(folder / "tokenizer.json"))
+    text = "one two three four five six seven"
+    codec = load_codec(folder)
+    for special in (True, False):
+        assert codec.decode(codec.encode(text, special=special)) == text
