@@ -74,6 +74,7 @@ def evaluate(recipe: Recipe, get: Callable[[str], NDArray[np.float32]]) -> NDArr
             must(array.shape == shape, f"{name} has shape {array.shape}, recipe says {shape}")
             return np.ascontiguousarray(array)
         case Concat(parts):
+            must(recipe.shape[0] > 0, f"{recipe} is empty")
             return np.concatenate([evaluate(part, get) for part in parts], axis=0)
         case Reshape(source, shape):
             must(math.prod(source.shape) == math.prod(shape), f"{recipe} changes the size")

@@ -55,7 +55,7 @@ def shape_from_gguf(
         context_max=context_max,
         norm_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon"),
         rope_theta=fields.number(f"{name}.rope.freq_base", 10000.0),
-        rope_divisors=tuple(float(factor) for factor in rope_factors or ()),
+        rope_divisors=() if rope_factors is None else tuple(map(float, rope_factors)),
         tied_embeddings="output.weight" not in shapes,
         attention_bias=name == "qwen2" or "blk.0.attn_q.bias" in shapes,
         output_bias=name != "qwen2" and "blk.0.attn_output.bias" in shapes,
