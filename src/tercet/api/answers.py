@@ -14,6 +14,7 @@ from tercet.api.logprobs import Entry, chat_content, completion_logprobs, prompt
 from tercet.jobs.job import Finish
 
 encode = msgspec.json.encode
+_ENTRY_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class Collected:
     entries: list[Entry] = field(default_factory=list)
     finish: Finish | None = None
     stop_reason: int | str | None = None
+
+    @property
+    def size(self) -> int:
+        """What it costs to encode, about, in characters of text that cost as much."""
+        return len(self.tokens) + _ENTRY_CHARS * len(self.entries)
 
     def add(self, delta: Delta) -> None:
         self.texts.append(delta.text)

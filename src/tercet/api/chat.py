@@ -4,13 +4,21 @@ from tercet.api.ask import Ask
 from tercet.api.body import kind_of, show
 from tercet.api.desk import Desk
 from tercet.api.fields import Fields, wrong
-from tercet.api.sampling import fit_context, read_choices, read_delivery, read_sampling
+from tercet.api.sampling import (
+    check_prompt_logprobs,
+    fit_context,
+    read_choices,
+    read_delivery,
+    read_sampling,
+)
 from tercet.api.service import ServedModel
 from tercet.base.errors import Invalid
 from tercet.jobs.job import Job
 
 Message = dict[str, object]
 
+_MESSAGE_CHARS = 100
+"""What rendering a message costs besides its text, in characters that cost as much."""
 _ROLES = ("system", "developer", "user", "assistant")
 _ROLES_LATER = ("tool", "function")
 _PARTS_LATER = ("image_url", "input_image", "input_audio", "audio_url", "video_url", "file")
@@ -36,6 +44,7 @@ async def read_chat(fields: Fields, model: ServedModel, *, desk: Desk, request: 
         default=None,
     )
     sampling = read_sampling(fields, model, config, delivery=delivery, max_tokens=room)
+    check_prompt_logprobs(sampling.prompt_logprobs, prompt_tokens=len(prompt), n=n, config=config)
     return Ask(
         chat=True,
         job=Job(
@@ -75,7 +84,7 @@ async def read_messages(fields: Fields, model: ServedModel, *, desk: Desk) -> tu
             parameter="continue_final_message",
         )
     variables = fields.object_of("chat_template_kwargs") or {}
-    size = sum(len(str(message["content"])) for message in messages)
+    size = sum(_MESSAGE_CHARS + len(str(message["content"])) for message in messages)
 
     def render() -> str:
         return template.render(

@@ -6,6 +6,7 @@ are counted and shown as they come, up to the one that completed a stop string o
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from tercet.api.ask import Ask
@@ -40,6 +41,20 @@ class Delta:
         )
 
 
+def open_choices(ask: Ask) -> list["Choice"]:
+    """Make the choices of every prompt. The stop strings are compiled once: a copy of a fresh
+    stream is a fresh stream over the same tables.
+    """
+    delivery, job = ask.delivery, ask.job
+    stops = None
+    if delivery.stops:
+        stops = StopStrings(delivery.stops, include_stop=delivery.include_stop)
+    return [
+        Choice(index, ask, prompt=job.prompts[index // job.n], stops=copy(stops))
+        for index in range(job.num_tasks)
+    ]
+
+
 class Choice:
     """The state of one choice."""
 
@@ -57,7 +72,9 @@ class Choice:
         "prompt_logprobs",
     )
 
-    def __init__(self, index: int, ask: Ask, *, prompt: tuple[int, ...]) -> None:
+    def __init__(
+        self, index: int, ask: Ask, *, prompt: tuple[int, ...], stops: StopStrings | None
+    ) -> None:
         delivery = ask.delivery
         self.index = index
         self.num_tokens = 0
@@ -73,11 +90,7 @@ class Choice:
         self._detokenizer: Detokenizer = ask.model.codec.detokenizer(
             skip_special=delivery.skip_special, prompt_tail=prompt[-_PROMPT_TAIL:]
         )
-        self._stops = (
-            StopStrings(delivery.stops, include_stop=delivery.include_stop)
-            if delivery.stops
-            else None
-        )
+        self._stops = stops
 
     def push(self, piece: TaskOutput) -> Delta:
         """Take the next piece; `finish` of the delta ends the choice, whatever follows."""

@@ -7,7 +7,13 @@ from msgspec.structs import replace
 from tercet.api.ask import Ask
 from tercet.api.desk import Desk
 from tercet.api.fields import Fields, token_ids, wrong
-from tercet.api.sampling import fit_context, read_choices, read_delivery, read_sampling
+from tercet.api.sampling import (
+    check_prompt_logprobs,
+    fit_context,
+    read_choices,
+    read_delivery,
+    read_sampling,
+)
 from tercet.api.service import ServedModel
 from tercet.base.errors import Invalid
 from tercet.jobs.job import Job
@@ -41,6 +47,9 @@ async def read_completion(fields: Fields, model: ServedModel, *, desk: Desk, req
     if echo and logprobs is not None:
         num_top = max(logprobs, delivery.prompt_logprobs or 0)
         sampling = replace(sampling, prompt_logprobs=num_top)
+    check_prompt_logprobs(
+        sampling.prompt_logprobs, prompt_tokens=sum(map(len, prompts)), n=n, config=config
+    )
     texts = None
     if echo:
         texts = await _echo_texts(asked, model, desk=desk, skip_special=delivery.skip_special)
@@ -78,7 +87,7 @@ def read_prompts(fields: Fields, model: ServedModel, *, prompts_max: int) -> lis
     if not value:
         _empty("prompt")
     if not isinstance(value[0], str | list):
-        return [token_ids("prompt", value, vocab=model.vocab)]
+        return [_read_ids("prompt", value, model)]
     if len(value) > prompts_max:
         wrong("prompt", value, f"at most {prompts_max} prompts")
     return [_read_one(f"prompt[{index}]", entry, model) for index, entry in enumerate(value)]
@@ -89,7 +98,13 @@ def _read_one(name: str, entry: object, model: ServedModel) -> Prompt:
         wrong(name, entry, "a string or a list of token ids, as the entries before it")
     if not entry:
         _empty(name)
-    return entry if isinstance(entry, str) else token_ids(name, entry, vocab=model.vocab)
+    return entry if isinstance(entry, str) else _read_ids(name, entry, model)
+
+
+def _read_ids(name: str, value: list[object], model: ServedModel) -> tuple[int, ...]:
+    if len(value) >= model.context_max:  # too long whatever it holds: look no further
+        fit_context(model, prompt_max=len(value), prompt_field="prompt", asked=None, default=1)
+    return token_ids(name, value, vocab=model.vocab)
 
 
 def _empty(name: str) -> NoReturn:

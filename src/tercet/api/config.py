@@ -24,7 +24,7 @@ class ApiConfig:
     """Largest number of prompts x `n` in one request; at most 4096."""
     stop_strings_max: int = 16
     """Largest number of `stop` strings."""
-    stop_string_chars_max: int = 1024
+    stop_string_chars_max: int = 256
     """Longest of them."""
     stop_token_ids_max: int = 256
     """Largest number of `stop_token_ids`."""
@@ -32,6 +32,13 @@ class ApiConfig:
     """Largest number of entries of `logit_bias`."""
     top_logprobs_max: int = 20
     """Largest number of alternatives reported with a token."""
+    prompt_logprobs_max: int = 1 << 18
+    """Largest number of log-probabilities of prompt tokens in one answer: prompt tokens x `n` x
+    (1 + alternatives)."""
+    head_bytes_max: int = 64 << 10
+    """A request line with headers that is longer is refused with 400."""
+    head_timeout_s: float = 30.0
+    """A connection whose request line and headers are not complete after so long is closed."""
     inline_chars_max: int = 4096
     """Text up to this long is tokenized in the event loop, longer text in a thread."""
     tokenizer_threads: int = 2

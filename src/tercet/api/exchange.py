@@ -14,7 +14,7 @@ from typing import Self
 from starlette.types import Receive
 
 from tercet.api.ask import Ask
-from tercet.api.choice import Choice, Delta
+from tercet.api.choice import Delta, open_choices
 from tercet.api.errors import ended
 from tercet.api.service import Service
 from tercet.base.ids import index_of, task_id
@@ -37,9 +37,7 @@ class Exchange:
         self.gone = False
         """The client went away: nothing that is written reaches anybody."""
         job = ask.job
-        self.choices = [
-            Choice(index, ask, prompt=job.prompts[index // job.n]) for index in range(job.num_tasks)
-        ]
+        self.choices = open_choices(ask)
         self._open = len(self.choices)
         size = RequestSize(
             prompt_tokens=ask.prompt_tokens,

@@ -16,6 +16,7 @@ from tercet.api.exchange import Exchange
 from tercet.api.fields import Fields, Table
 from tercet.api.models import find_model
 from tercet.api.service import ServedModel, Service
+from tercet.api.tokenizing import Tokenizing
 from tercet.observe.metrics import Metrics
 
 _STREAM_HEADERS = [
@@ -58,10 +59,11 @@ class Generation:
             if ask.delivery.stream:
                 await _stream(exchange, send, nonce=ticket.nonce)
             else:
-                await _answer(exchange, send, nonce=ticket.nonce)
+                pool = self._desk.tokenizing
+                await _answer(exchange, send, nonce=ticket.nonce, tokenizing=pool)
 
 
-async def _answer(exchange: Exchange, send: Send, *, nonce: str) -> None:
+async def _answer(exchange: Exchange, send: Send, *, nonce: str, tokenizing: Tokenizing) -> None:
     ask = exchange.ask
     collected = [Collected() for _ in exchange.choices]
     while not exchange.over:
@@ -69,7 +71,11 @@ async def _answer(exchange: Exchange, send: Send, *, nonce: str) -> None:
             collected[delta.index].add(delta)
         if exchange.gone:
             return
-    await send_body(send, 200, whole(ask, header(ask, nonce=nonce), exchange.choices, collected))
+    head = header(ask, nonce=nonce)
+    size = sum(parts.size for parts in collected)
+    body = await tokenizing.call(size, lambda: whole(ask, head, exchange.choices, collected))
+    if not exchange.gone:
+        await send_body(send, 200, body)
 
 
 async def _stream(exchange: Exchange, send: Send, *, nonce: str) -> None:

@@ -130,6 +130,22 @@ def fit_context(
     return asked
 
 
+def check_prompt_logprobs(
+    num_top: int | None, *, prompt_tokens: int, n: int, config: ApiConfig
+) -> None:
+    """Refuse an answer that would mostly be log-probabilities of its own prompt."""
+    if num_top is None:
+        return
+    asked = prompt_tokens * n * (1 + num_top)
+    if asked > config.prompt_logprobs_max:
+        raise Invalid(
+            f"{asked} log-probabilities of prompt tokens were asked for ({prompt_tokens} tokens,"
+            f" n = {n}, {num_top} alternatives), but at most {config.prompt_logprobs_max} are given"
+            " at once.",
+            parameter="logprobs",
+        )
+
+
 def read_sampling(
     fields: Fields, model: ServedModel, config: ApiConfig, *, delivery: Delivery, max_tokens: int
 ) -> SamplingParameters:

@@ -5,6 +5,7 @@ import json
 import pytest
 from api_client import CHAT, COMPLETIONS, CONTEXT, House
 
+from tercet.api.config import ApiConfig
 from tercet.api.fields import CHAT as CHAT_TABLE
 from tercet.api.fields import COMPLETIONS as COMPLETIONS_TABLE
 
@@ -301,3 +302,28 @@ def test_values_in_messages_are_shortened(house):
     error = refused(house, CHAT, {"temperature": "x" * 10_000})
     assert len(error["message"]) < 300
     assert len(json.dumps(error)) < 500
+
+
+@pytest.mark.parametrize("length", [CONTEXT, CONTEXT + 1, 100_000])
+def test_ids_beyond_the_context_are_refused_with_the_numbers(house, length):
+    error = refused(house, COMPLETIONS, {"prompt": [1] * length})
+    assert error["code"] == "context_length_exceeded"
+    assert str(length) in error["message"]
+
+
+def test_an_answer_that_is_mostly_its_own_prompt_is_refused():
+    small = House(ApiConfig(prompt_logprobs_max=100))
+    fields = {"prompt": [1] * 10, "echo": True, "max_tokens": 1}
+    assert small.complete(**fields, logprobs=9).status == 200
+    assert small.complete(**fields, logprobs=10).error["param"] == "logprobs"
+    assert small.complete(**fields, logprobs=9, n=2).status == 400
+    assert small.complete(**fields, prompt_logprobs=10).status == 400
+    assert small.chat(prompt_logprobs=9, max_tokens=1).status == 400
+
+
+def test_many_choices_share_their_stop_strings():
+    """Compiling the longest list that is allowed for each of 1,024 tasks would take a minute."""
+    house = House()
+    stops = [f"{index:02}" + "x" * 254 for index in range(16)]
+    answer = house.complete(prompt=["ab"] * 8, n=128, max_tokens=2, stop=stops)
+    assert [choice["text"] for choice in answer.json["choices"]] == ["ab"] * 1024
