@@ -1,0 +1,94 @@
+"""Have a model's files in place before anything serves: fetch, check, build, with progress.
+
+It happens in a child process, so that whoever asks (a supervisor to be) stays small.
+"""
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tercet.base.errors import Invalid
+
+STAGES = {"fetch": "Fetching", "check": "Checking", "build": "Building the model image"}
+
+
+class Bars:
+    """A bar for each stage that takes long enough to be seen."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._bar = tqdm(disable=True)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self.close()
+            self._stage = stage
+            title = STAGES.get(stage, stage)
+            self._bar = tqdm(total=total, unit="B", unit_scale=True, desc=title, delay=0.3)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model whose files are in place."""
+
+    name: str
+    location: str
+    """A source under which every process can open it, without a network."""
+
+
+def prepare(source: str, cache_folder: str) -> Prepared:
+    """Do all that is missing; `Invalid` with the sentence of whatever is wrong."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _be_the_child(source, cache_folder, writer)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    if not said:
+        raise Invalid(f"opening {source!r} ended without an answer", code="failed")
+    answer = json.loads(said)
+    if "sentence" in answer:
+        raise Invalid(answer["sentence"], code=answer["code"])
+    return Prepared(answer["name"], answer["location"])
+
+
+def _be_the_child(source: str, cache_folder: str, writer: int) -> None:
+    status = 1
+    try:
+        answer = _open(source, cache_folder)
+        os.write(writer, json.dumps(answer).encode())
+        status = 0
+    except KeyboardInterrupt:
+        answer = {"sentence": "interrupted", "code": "interrupted"}
+        os.write(writer, json.dumps(answer).encode())
+    finally:
+        if status and sys.exc_info()[0] not in {None, KeyboardInterrupt}:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _open(source: str, cache_folder: str) -> dict[str, str]:
+    from tercet.models import ModelCacheConfig, open_model
+
+    bars = Bars()
+    try:
+        cache = ModelCacheConfig(folder=Path(cache_folder))
+        opened = open_model(source, cache=cache, progress=bars)
+    except Invalid as error:
+        return {"sentence": error.sentence, "code": error.code}
+    finally:
+        bars.close()
+    return {"location": opened.location, "name": opened.name}

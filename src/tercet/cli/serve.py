@@ -1,0 +1,56 @@
+"""`tercet serve`: be the supervisor of a process tree until told to stop."""
+
+import json
+import sys
+from dataclasses import replace
+
+import click
+
+from tercet.cli.compose import compose, serving_options
+from tercet.cli.prepare import prepare
+from tercet.runtime.config import TreeConfig
+from tercet.runtime.supervisor import supervise
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("model", required=False)
+@click.option("--model", "model_flag", hidden=True)
+@serving_options
+@click.pass_context
+def command(
+    context: click.Context, /, model: str | None, model_flag: str | None, **_: object
+) -> None:
+    """Serve MODEL over HTTP: a name of `tercet models`, a folder, a .gguf file or a hub id."""
+    config = in_place(compose(context, model or model_flag or _default(context)).value)
+    sys.exit(supervise(config, on_serving=lambda url: click.echo(welcome(url, config))))
+
+
+def in_place(config: TreeConfig) -> TreeConfig:
+    """Fetch and build what the model still needs; the configuration that names it for good."""
+    prepared = prepare(config.model, config.cache_folder)
+    names = config.served_names or (prepared.name,)
+    return replace(config, model=prepared.location, served_names=names)
+
+
+def welcome(url: str, config: TreeConfig) -> str:
+    """What a person can paste once the model can answer."""
+    name = config.served_names[0]
+    key = config.api.api_keys[0] if config.api.api_keys else None
+    header = f" -H 'Authorization: Bearer {key}'" if key else ""
+    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hi!"}]})
+    call = f'client.chat.completions.create(model="{name}", messages=messages)'
+    curl = f"curl {url}/v1/chat/completions{header} -H 'Content-Type: application/json'"
+    return "\n".join(
+        [
+            f"\nServing {name} on {url} (Ctrl-C ends it)\n",
+            f"{curl} -d '{body}'\n",
+            "import openai; messages = [{'role': 'user', 'content': 'Hi!'}]",
+            f'client = openai.OpenAI(base_url="{url}/v1", api_key="{key or "none"}")',
+            f"print({call}.choices[0].message.content)\n",
+        ]
+    )
+
+
+def _default(context: click.Context) -> str | None:
+    """The registry's model, unless a configuration file names another."""
+    return None if context.params["config"] else "smollm2"
