@@ -56,7 +56,7 @@ def create_app(service: Service, config: ApiConfig, *, metrics: Metrics) -> ASGI
         },
     )
     app.router.redirect_slashes = False
-    return Edge(app, config)
+    return Edge(app, config, metrics=metrics, routes=frozenset(route.path for route in routes))
 
 
 _PROBES = {

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tercet.api.config import ApiConfig
 from tercet.api.errors import Ended, send_ended, send_invalid
 from tercet.base.errors import Invalid
+from tercet.observe.metrics import Metrics
 
 HEALTH_PATHS = frozenset({"/health", "/live", "/ready", "/liveness", "/readiness", "/ping"})
 """Never ask for a key, and are answered however many requests are open."""
@@ -41,8 +42,12 @@ def ticket_of(scope: Scope) -> Ticket:
 class Edge:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, config: ApiConfig) -> None:
+    def __init__(
+        self, app: ASGIApp, config: ApiConfig, *, metrics: Metrics, routes: frozenset[str]
+    ) -> None:
         self._app = app
+        self._metrics = metrics
+        self._routes = routes
         self._retry_after_s = config.retry_after_s
         self._requests_max = config.requests_max
         self._keys = [sha256(key.encode()).digest() for key in config.api_keys]
@@ -57,15 +62,18 @@ class Edge:
         request, authorization = self._read_headers(scope)
         scope["tercet.ticket"] = Ticket(request, self._nonce)
         shown = request.encode()
+        path: str = scope["path"]
 
         async def tagged(message: Message) -> None:
             if message["type"] == "http.response.start":
                 taken_ms = (time.perf_counter_ns() - began) // 1_000_000
+                route = path if path in self._routes else "other"
+                self._metrics.responded(route, message["status"])
                 message["headers"].append((b"x-request-id", shown))
                 message["headers"].append((b"openai-processing-ms", b"%d" % taken_ms))
             await send(message)
 
-        if scope["path"] in HEALTH_PATHS:
+        if path in HEALTH_PATHS:
             await self._app(scope, receive, tagged)
             return
         if self._keys and not self._opens(authorization):

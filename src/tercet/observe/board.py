@@ -61,6 +61,8 @@ class Board:
         """By (name, detail): what happened how often."""
         self.sums = Counts()
         """By (name, value's name): sums of the facts' numbers."""
+        self.responses = Counts()
+        """By (route, status)."""
         self.loads = loads
 
     def model(self, name: str) -> ModelCounts:

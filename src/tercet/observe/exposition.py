@@ -118,8 +118,14 @@ class Exposer(Collector):
         )
         for labels, total in self._board.sums.values.items():
             sums.add_metric(labels, total)
+        responses = CounterMetricFamily(
+            "tercet:http_responses", "Answers by route and status.", labels=("route", "status")
+        )
+        for labels, count in self._board.responses.values.items():
+            responses.add_metric(labels, count)
         yield facts
         yield sums
+        yield responses
 
 
 _PREEMPTED = "task.preempted"

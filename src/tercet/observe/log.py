@@ -23,8 +23,11 @@ Value = str | int | float | bool | None
 _LEVEL_OF_FACT = {
     "executor.lost": "warning",
     "executor.gone": "warning",
-    "executor.killed": "warning",
+    "cluster.executor_gone": "warning",
     "job.refused": "warning",
+    "step.done": "debug",
+    "task.admitted": "debug",
+    "task.finished": "debug",
     "task.preempted": "debug",
 }
 """Facts that are not named here are `info`."""

@@ -72,6 +72,10 @@ class Metrics:
                 model = self._board.model(labels.get("model", ""))
                 model.histograms["request_queue_time_seconds"].observe(queued_s)
 
+    def responded(self, route: str, status: int) -> None:
+        """Count a response; the route is one of ours, or `other`."""
+        self._board.responses.add((route, str(status)))
+
     def exposition(self) -> bytes:
         """Give everything in Prometheus's text form."""
         return generate_latest(self._registry)

@@ -130,6 +130,18 @@ def test_metrics_count_requests_under_both_names(house):
         assert found[f"{prefix}num_requests_waiting{front}"] == 0
 
 
+def test_responses_are_counted_by_route_and_status(house):
+    house.complete(max_tokens=1)
+    house.complete(max_tokens=-1)
+    for path in ("/x", "/y"):
+        house.get(path)
+    found = samples(house)
+    name = 'tercet:http_responses_total{{route="{}",status="{}"}}'
+    assert found[name.format("/v1/completions", 200)] == 1
+    assert found[name.format("/v1/completions", 400)] == 1
+    assert found[name.format("other", 404)] == 2
+
+
 def test_loads_of_executors_are_shown():
     load = Load(waiting=2, running=3, blocks_free=25, blocks_total=100)
     house = House(metrics=Metrics(loads=lambda: [ExecutorLoad("tiny", 7, load)]))
