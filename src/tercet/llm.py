@@ -230,9 +230,12 @@ class LLM:
                     bar.update()
                     return _output(body, answer.json(), chat=chat)
 
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(body)) for body in bodies]
-        return [task.result() for task in tasks]
+                tasks = [asyncio.ensure_future(one(body)) for body in bodies]
+                try:
+                    return list(await asyncio.gather(*tasks))
+                finally:
+                    for task in tasks:
+                        task.cancel()
 
 
 def _prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

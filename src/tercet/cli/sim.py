@@ -40,7 +40,8 @@ def show(report: Report) -> str:
     ended = ", ".join(f"{count} {end}" for end, count in ends.items())
     return (
         f"{report.scenario:<12} seed {report.seed:<4} {outcome.jobs} jobs,"
-        f" {outcome.streams} streams ({ended}), {outcome.tokens} tokens in {report.virtual_s:.1f} virtual seconds\n"
+        f" {outcome.streams} streams ({ended}), {outcome.tokens} tokens"
+        f" in {report.virtual_s:.1f} virtual seconds\n"
         f"{'':<12} {faults}; {report.executors_started} executors started,"
         f" {report.events} events; digest {report.digest}"
     )
