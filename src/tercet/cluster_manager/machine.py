@@ -50,7 +50,7 @@ class ClusterManager:
         self._settle_by: int | None = None
         self._version = 0
         self._told: tuple[tuple[ExecutorReady, ...], bool] = ((), False)
-        self._told_at = 0
+        self._told_at: int | None = None
         self._ticking = False
         self._no_starts_from: int | None = None
 
@@ -271,6 +271,8 @@ class ClusterManager:
     def _tell(self, now: int, out: list[Effect]) -> None:
         current = (self._roster.ready, self._settled)
         changed = current != self._told
+        if self._told_at is None:
+            self._told_at = now
         if not changed and now - self._told_at < int(self._config.repeat_s * 1e9):
             return
         self._told_at = now
