@@ -89,13 +89,21 @@ def make_arena(name: str, layout: ArenaLayout) -> int:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, layout.size_bytes)
-        os.posix_fallocate(descriptor, 0, layout.size_bytes)
+        if populate:
+            populate_arena(descriptor)
         header = np.array([_MAGIC, layout.block_bytes, layout.num_blocks], "<u8")
         os.pwrite(descriptor, header.tobytes(), 0)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def populate_arena(descriptor: int) -> None:
+    """The arena's memory is really there; `OSError` where it is not to be had. Takes seconds for
+    gigabytes, and may run while the arena is in use.
+    """
+    os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
 
 
 class AddressRange:
