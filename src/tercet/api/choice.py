@@ -5,7 +5,6 @@ Text may be held back (half a character, the beginning of a stop string); tokens
 are counted and shown as they come, up to the one that completed a stop string or ended the task.
 """
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -20,25 +19,18 @@ _PROMPT_TAIL = 64
 
 @dataclass(slots=True)
 class Delta:
-    """What pieces added to one choice."""
+    """What pieces that were ready together added to one choice."""
 
     index: int
-    text: str
-    tokens: Sequence[int] = ()
+    parts: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     finish: Finish | None = None
     stop_reason: int | str | None = None
 
-    def joined(self, later: "Delta") -> "Delta":
-        """Give one delta for two that follow each other."""
-        return Delta(
-            index=self.index,
-            text=self.text + later.text,
-            tokens=[*self.tokens, *later.tokens],
-            entries=self.entries + later.entries,
-            finish=later.finish,
-            stop_reason=later.stop_reason,
-        )
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
 
 
 def open_choices(ask: Ask) -> list["Choice"]:
@@ -92,9 +84,8 @@ class Choice:
         )
         self._stops = stops
 
-    def push(self, piece: TaskOutput) -> Delta:
-        """Take the next piece; `finish` of the delta ends the choice, whatever follows."""
-        delta = Delta(self.index, "")
+    def push(self, piece: TaskOutput, delta: Delta) -> None:
+        """Add the next piece to the delta; its `finish` ends the choice, whatever follows."""
         if piece.cached_tokens is not None:
             self.cached_tokens = piece.cached_tokens
         if piece.prompt_logprobs is not None:
@@ -104,19 +95,18 @@ class Choice:
         if self._ask.discard:
             if piece.finish is not None:
                 delta.finish = self.finish = Finish.LENGTH
-            return delta
+            return
         if self._stops is None and piece.logprobs is None:
             self._push_plain(delta, piece)
         else:
             self._push_each(delta, piece)
         if piece.finish is not None and self.finish is None:
             self._end(delta, piece)
-        return delta
 
     def _push_plain(self, delta: Delta, piece: TaskOutput) -> None:
-        delta.tokens = piece.tokens
+        delta.tokens.extend(piece.tokens)
         self.num_tokens += len(piece.tokens)
-        delta.text += self._detokenizer.push(piece.tokens[: self._num_shown(piece)])
+        delta.parts.append(self._detokenizer.push(piece.tokens[: self._num_shown(piece)]))
 
     def _push_each(self, delta: Delta, piece: TaskOutput) -> None:
         num_shown = self._num_shown(piece)
@@ -124,23 +114,22 @@ class Choice:
             shown = (token,) if position < num_shown else ()
             if piece.logprobs is not None and self._ask.delivery.logprobs is not None:
                 delta.entries.append(Entry(token, self._length, piece.logprobs[position]))
+            delta.tokens.append(token)
             self.num_tokens += 1
             text = self._detokenizer.push(shown)
             self._length += len(text)
             self._emit(delta, text)
             if self.finish is not None:
-                delta.tokens = piece.tokens[: position + 1]
                 return
-        delta.tokens = piece.tokens
 
     def _emit(self, delta: Delta, text: str) -> None:
         """Let text through the stop strings, which begin to look after `min_tokens`."""
         stops = self._stops
         if stops is None or self.num_tokens <= self._ask.delivery.min_tokens:
-            delta.text += text
+            delta.parts.append(text)
             return
         match = stops.push(text)
-        delta.text += match.emit
+        delta.parts.append(match.emit)
         if match.found is not None:
             delta.finish = self.finish = Finish.STOP
             delta.stop_reason = match.found
@@ -151,7 +140,7 @@ class Choice:
         if self.finish is not None:
             return
         if self._stops is not None:
-            delta.text += self._stops.flush()
+            delta.parts.append(self._stops.flush())
         delta.finish = self.finish = piece.finish
         if piece.stop_token is not None and piece.stop_token not in self._ask.model.end_ids:
             delta.stop_reason = piece.stop_token
@@ -167,7 +156,7 @@ class Choice:
         if wants_entries and len(self.prompt_logprobs) < len(self._prompt):
             return  # the piece that completes them comes before the first token
         self._echo = None
-        delta.text = echo
+        delta.parts.append(echo)
         if not wants_entries:
             self._length = len(echo)
             return

@@ -39,6 +39,9 @@ class ApiConfig:
     """A request line with headers that is longer is refused with 400."""
     head_timeout_s: float = 30.0
     """A connection whose request line and headers are not complete after so long is closed."""
+    pieces_max: int = 1 << 16
+    """Pieces of a stream that may wait for a client that reads too slowly; beyond, the stream ends
+    with an error."""
     inline_chars_max: int = 4096
     """Text up to this long is tokenized in the event loop, longer text in a thread."""
     tokenizer_threads: int = 2

@@ -4,7 +4,8 @@
     client  ──http.disconnect──▶ watcher ──▶ service.cancel
 
 Everything that is ready at once is taken at once, so a loop that is behind writes fewer, larger
-pieces instead of falling further behind. The queue is bounded by the job's `max_tokens`.
+pieces instead of falling further behind. A client that lets too many pieces pile up (many choices,
+read too slowly) loses its job: the queue is bounded.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from starlette.types import Receive
 
 from tercet.api.ask import Ask
 from tercet.api.choice import Delta, open_choices
-from tercet.api.errors import ended
+from tercet.api.errors import Ended, ended
 from tercet.api.service import Service
 from tercet.base.ids import index_of, task_id
 from tercet.jobs.job import Finish, TaskOutput
@@ -25,8 +26,18 @@ from tercet.observe.metrics import Metrics, RequestSize
 class Exchange:
     """A running job. Use as a context: leaving it cancels what is not over."""
 
-    def __init__(self, ask: Ask, service: Service, receive: Receive, *, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        service: Service,
+        receive: Receive,
+        *,
+        metrics: Metrics,
+        pieces_max: int,
+    ) -> None:
         self.ask = ask
+        self._pieces_max = pieces_max
+        self._failure: Ended | None = None
         self._service = service
         self._receive = receive
         self._ready: list[TaskOutput] = []
@@ -74,16 +85,20 @@ class Exchange:
     async def next(self) -> list[Delta]:
         """Wait for pieces and give what they add, at most one delta a choice; empty: gone.
 
-        Raises `Ended` when the house could not go on with one of the tasks.
+        Raises `Ended` when the house could not go on with one of the tasks; what came before has
+        been given.
         """
-        if not self._ready and not self.gone:
+        if not self._ready and not self.gone and self._failure is None:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
             self._waiter = None
         if self.gone:
             return []
         pieces, self._ready = self._ready, []
-        return self._deltas(pieces)
+        deltas = self._deltas(pieces)
+        if self._failure is not None and not deltas:
+            raise self._failure
+        return deltas
 
     def _deltas(self, pieces: list[TaskOutput]) -> list[Delta]:
         deltas: dict[int, Delta] = {}
@@ -93,13 +108,15 @@ class Exchange:
             if choice.finish is not None:
                 continue  # overrun after a stop string was found
             if piece.finish is Finish.FAILED or piece.finish is Finish.CANCELLED:
-                raise ended(piece)
+                self._failure = ended(piece)
+                break
+            delta = deltas.get(index)
+            if delta is None:
+                delta = deltas[index] = Delta(index)
             num_before = choice.num_tokens
-            delta = choice.push(piece)
+            choice.push(piece, delta)
             self._meter.gained(index, choice.num_tokens - num_before)
-            before = deltas.get(index)
-            deltas[index] = delta if before is None else before.joined(delta)
-            if delta.finish is not None:
+            if choice.finish is not None:
                 self._open -= 1
                 self._meter.ended(index, choice.cached_tokens)
                 if piece.finish is None:
@@ -112,9 +129,16 @@ class Exchange:
         return self.choices[-1].finish or "error"
 
     def _put(self, piece: TaskOutput) -> None:
-        if not self._closed:
-            self._ready.append(piece)
-            self._wake()
+        if self._closed:
+            return
+        self._ready.append(piece)
+        if len(self._ready) > self._pieces_max:
+            # The machine is in the middle of its turn: tell it in the next one.
+            self._closed = True
+            asyncio.get_running_loop().call_soon(self._service.cancel, self.ask.job.id)
+            self._failure = Ended(503, "The client reads too slowly.", code="client_too_slow")
+            self._ready.clear()
+        self._wake()
 
     def _wake(self) -> None:
         waiter = self._waiter

@@ -55,7 +55,13 @@ class Generation:
         fields = Fields(body, self._table)
         model = find_model(fields, self._service, required=True)
         ask = await self._read(fields, model, desk=self._desk, request=ticket.request)
-        with Exchange(ask, self._service, receive, metrics=self._metrics) as exchange:
+        with Exchange(
+            ask,
+            self._service,
+            receive,
+            metrics=self._metrics,
+            pieces_max=self._desk.config.pieces_max,
+        ) as exchange:
             if ask.delivery.stream:
                 await _stream(exchange, send, nonce=ticket.nonce)
             else:

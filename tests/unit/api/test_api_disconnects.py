@@ -4,7 +4,11 @@ import asyncio
 import json
 
 import pytest
-from api_client import CHAT, COMPLETIONS, House
+from api_client import CHAT, COMPLETIONS, MODEL, Answer, House
+
+from tercet.api.config import ApiConfig
+from tercet.api.echo import EchoService
+from tercet.jobs.job import Failure, FailureCode, Finish, TaskOutput
 
 
 def content(route, **fields):
@@ -112,3 +116,53 @@ def test_pieces_that_come_late_are_dropped():
         for _ in range(3):
             sink(None)
         assert exchange._ready == []
+
+
+def test_a_client_that_reads_too_slowly_loses_its_job():
+    """I6: what waits for one client is bounded."""
+    house = House(ApiConfig(pieces_max=50))
+    answer = Answer()
+
+    async def read_slowly():
+        left = asyncio.Event()
+        body = [{"type": "http.request", "body": content(COMPLETIONS, stream=True, n=4)}]
+
+        async def receive():
+            if body:
+                return body.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            answer.chunks.append(message.get("body", b""))
+            answer.whole = not message.get("more_body", message["type"].endswith("start"))
+            await asyncio.sleep(0.01)  # the echo goes on at every turn of the loop
+            if answer.whole:
+                left.set()
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": COMPLETIONS, "headers": headers}
+        await house.app({**scope, "root_path": "", "query_string": b""}, receive, send)
+
+    asyncio.run(read_slowly())
+    assert answer.whole
+    assert answer.events[-1]["error"]["code"] == "client_too_slow"
+    assert house.service.cancelled[0] == house.service.jobs[0].id
+    assert house.service.num_running == 0
+
+
+def test_what_came_before_a_failure_is_delivered():
+    class Burst(EchoService):
+        def submit(self, job, sink):
+            self.jobs.append(job)
+            task = job.id << 12
+            failure = Failure(FailureCode.EXECUTOR_LOST, "")
+            sink(TaskOutput(task=task, tokens=(97, 98)))
+            sink(TaskOutput(task=task, finish=Finish.FAILED, failure=failure))
+
+    house = House()
+    house.service.submit = Burst((MODEL,)).submit
+    text, error = house.complete(stream=True, max_tokens=9).events
+    assert text["choices"][0]["text"] == "ab"
+    assert error["error"]["code"] == "executor_lost"
+    assert house.complete(max_tokens=9).status == 500
