@@ -206,17 +206,21 @@ class Hosts:
             if not host.connected:
                 self.connect(host)
         for _ in range(60):
-            for host in self.hosts:
-                while self.deliver(host):
-                    pass
-                for process in list(host.processes.values()):
-                    if process.killed and process.spawned:
-                        self.exit(host, process)
-                    elif not process.spawned:
-                        self.spawn(host, process, well=True)
-                    elif not process.ready and not process.hung:
-                        self.announce(host, process)
+            self.progress()
             self.pass_time(1)
+
+    def progress(self) -> None:
+        """Carry every message, and let every process do what it is about to do."""
+        for host in self.hosts:
+            while self.deliver(host):
+                pass
+            for process in list(host.processes.values()):
+                if process.killed and process.spawned:
+                    self.exit(host, process)
+                elif not process.spawned:
+                    self.spawn(host, process, well=True)
+                elif not process.ready and not process.hung:
+                    self.announce(host, process)
 
     def serving(self) -> list[int]:
         """Processes that live, and that their agents hold for ready."""

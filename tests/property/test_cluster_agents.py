@@ -63,6 +63,22 @@ class Cluster(RuleBasedStateMachine):
         if found:
             found[1].hung = True
 
+    @rule(times=st.integers(1, 3))
+    def progress(self, times: int) -> None:
+        for _ in range(times):
+            self.world.progress()
+
+    @rule(index=PICK)
+    def long_absence(self, index: int) -> None:
+        """The agent is given up, and comes back with executors that were replaced meanwhile."""
+        host = self.host(index)
+        if host.connected:
+            self.world.disconnect(host)
+        self.world.pass_time(6)
+        for other in self.world.hosts:
+            if other is not host:
+                self.world.progress()
+
     @rule(index=PICK)
     def disconnect(self, index: int) -> None:
         if self.host(index).connected:
@@ -96,13 +112,14 @@ class Cluster(RuleBasedStateMachine):
         assert world.members is not None
         assert world.members.settled
         assert [one.executor for one in world.members.executors] == serving
-        living = sum(len(host.processes) for host in world.hosts)
-        assert living == self.count, "a process lives that nobody wants"
+        living = [process for host in world.hosts for process in host.processes.values()]
+        assert len(living) == self.count, "a process lives that nobody wants"
+        assert not any(process.hung for process in living), "a frozen executor counts as ready"
 
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
-    max_examples=60,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
