@@ -3,6 +3,7 @@
 Plain ASGI, once around every request: what is refused here costs next to nothing.
 """
 
+import asyncio
 import hmac
 import re
 import secrets
@@ -86,6 +87,8 @@ class Edge:
         self._num_open += 1
         try:
             await self._app(scope, receive, tagged)
+        except asyncio.CancelledError:
+            pass  # the server cuts what did not end in time; the connection closes, that says all
         finally:
             self._num_open -= 1
 
