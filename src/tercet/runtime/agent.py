@@ -10,7 +10,7 @@ import uvloop
 
 from tercet.base.errors import Invalid, must
 from tercet.base.ids import Address, ExecutorId
-from tercet.engine.memory import arena_layout, make_arena
+from tercet.engine.memory import arena_layout, make_arena, populate_arena
 from tercet.messages.effects import Fact, Forget, Kill, Spawn
 from tercet.messages.events import (
     Adopted,
@@ -20,6 +20,7 @@ from tercet.messages.events import (
     Spawned,
     SpawnFailed,
 )
+from tercet.runtime.agent_machine import MakeNodeAgent
 from tercet.runtime.control import (
     Born,
     Channel,
@@ -38,7 +39,6 @@ from tercet.runtime.control import (
 )
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
-from tercet.runtime.machines import MakeNodeAgent
 from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
@@ -176,7 +176,7 @@ class Agent:
                 self._watch(resident)
                 self._deliver(Spawned(executor=resident.executor, pid=pid))
             case Wants():
-                self._loop.create_task(self._lend(resident, note))
+                self._lend(resident, note)
             case Failed():
                 self._control.send(note)
             case _:
@@ -186,28 +186,38 @@ class Agent:
         # From the loop: the machine may be within the turn that asked.
         self._loop.call_soon(self._deliver, SpawnFailed(executor=resident.executor, reason=reason))
 
-    async def _lend(self, resident: Resident, wants: Wants) -> None:
-        """Make the arena beside everything else, and hand it over."""
+    def _lend(self, resident: Resident, wants: Wants) -> None:
+        """Hand over an arena at once; its memory is brought in beside everything else."""
         try:
             budget = self._budget_for(wants)
+            layout = arena_layout(wants.block_bytes, budget.num_blocks)
+            arena = make_arena(f"tercet-kv-{resident.executor}", layout, populate=False)
         except Invalid as error:
             self._control.send(Failed(sentence=error.sentence, code=error.code))
             return
-        layout = arena_layout(wants.block_bytes, budget.num_blocks)
-        name = f"tercet-kv-{resident.executor}"
-        try:
-            arena = await self._loop.run_in_executor(None, make_arena, name, layout)
         except OSError as error:
-            self._setting.log.line("error", "arena.failed", why=str(error))
-            resident.kill()
-            return
-        if resident.dead or resident.birth is None:
-            os.close(arena)
+            self._no_memory(resident, error)
             return
         resident.parts["arena"] = arena
         self._hold(resident)
-        note = Lend(block_bytes=wants.block_bytes, num_blocks=budget.num_blocks)
-        resident.birth.send(note, (arena,))
+        if resident.birth is not None:
+            note = Lend(block_bytes=wants.block_bytes, num_blocks=budget.num_blocks)
+            resident.birth.send(note, (arena,))
+        self._loop.create_task(self._populate(resident, os.dup(arena)))
+
+    async def _populate(self, resident: Resident, arena: int) -> None:
+        try:
+            await self._loop.run_in_executor(None, populate_arena, arena)
+        except OSError as error:
+            self._no_memory(resident, error)
+        finally:
+            os.close(arena)
+
+    def _no_memory(self, resident: Resident, error: OSError) -> None:
+        self._setting.log.line(
+            "error", "arena.failed", executor=resident.executor, why=error.strerror or str(error)
+        )
+        resident.kill()
 
     def _budget_for(self, wants: Wants) -> MemoryBudget:
         if self._budget is None:

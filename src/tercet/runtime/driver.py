@@ -32,7 +32,7 @@ Common = Received | PeerJoined | PeerGone | Woke
 
 
 def _absent(effect: object) -> None:
-    must(False, f"this process carries out no {type(effect).__name__}")  # noqa: FBT003
+    must(False, f"this process carries out no {type(effect).__name__}")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Host(Generic[EventT]):
         self._process.enqueue(lambda: self._turn(event))
 
     def look_after(self, *, check: bool) -> None:
-        """Whenever a second passed without an event, write the recording out; with `check`, ask
-        the machine whether its invariants hold.
+        """Write the recording out every second; with `check`, ask the machine whenever a second
+        passed without an event whether its invariants hold.
         """
         self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns, check)
 
@@ -173,12 +173,11 @@ class Host(Generic[EventT]):
         woke(Woke(key=key))
 
     def _idle(self, turns_before: int, check: bool) -> None:
-        if self._turns == turns_before:
-            if check:
-                with OrStop(lambda: f"{self.address} is not sound at idle"):
-                    self.machine.check()
-            if self._recorder is not None:
-                self._recorder.flush()
+        if check and self._turns == turns_before:
+            with OrStop(lambda: f"{self.address} is not sound at idle"):
+                self.machine.check()
+        if self._recorder is not None:
+            self._recorder.flush()
         self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns, check)
 
 

@@ -36,8 +36,8 @@ from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
 from tercet.runtime.engine_thread import EngineThread
+from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
-from tercet.runtime.machines import MakeTaskExecutor
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import end_if_orphaned, name_process
 from tercet.runtime.setting import Setting

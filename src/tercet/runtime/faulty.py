@@ -11,7 +11,7 @@ from tercet.runtime.config import Fault
 _LONG_S = 100_000
 
 
-class InjectedFault(RuntimeError):
+class InjectedFault(RuntimeError):  # noqa: N818  not an error of ours
     """Raised because a test asked for it."""
 
 

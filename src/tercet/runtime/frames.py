@@ -63,6 +63,7 @@ class Frames(asyncio.Protocol):
         self._rest = data[start:] if start < size else b""
 
     def connection_lost(self, exc: Exception | None) -> None:
+        del exc
         self._closing = True
         self._transport = None
         self._outgoing.clear()

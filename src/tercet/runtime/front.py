@@ -25,8 +25,8 @@ from tercet.runtime.codec import Facts
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.control import Drain, Drained, Failed, State
 from tercet.runtime.driver import Ports
+from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
-from tercet.runtime.machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.service import FrontService
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
@@ -150,7 +150,7 @@ class Front:
         """End every job by the deadline, let the answers leave, tell the supervisor."""
         for host in (self._job_host, self._cluster_host):
             host.deliver(DrainRequested(deadline=deadline))
-        while self._service.num_open:
+        while self._service.num_open:  # noqa: ASYNC110  once in a life
             await asyncio.sleep(DRAIN_LOOK_S)
         if self._http is not None:
             await self._http.close(within_s=FLUSH_S)

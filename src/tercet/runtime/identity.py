@@ -3,7 +3,7 @@
     listener                       dialer
        ------- challenge (32) ------>
        <------ Hello(nonce, proof) --   proof over (dial, sender, epoch, nonce, challenge)
-       ------- Hello(nonce, proof) ->   proof over (listen, sender, epoch, dialer's nonce, challenge)
+       ------- Hello(nonce, proof) ->   the same with listen, and the dialer's nonce
 
 A listener proves itself only to a dialer that did, and no proof can be used twice or sent back,
 because both sides' fresh numbers and the direction are in it.
@@ -32,7 +32,7 @@ class Identity:
 
     def hello(self, side: Side, *, challenge: bytes, dialer_nonce: bytes) -> Hello:
         """Give this side's hello; a dialer's own nonce is `dialer_nonce`."""
-        proof = _proof(self.secret, side, self.address, self.epoch, dialer_nonce + challenge)
+        proof = _proof(self.secret, (side, self.address, self.epoch), dialer_nonce + challenge)
         return Hello(
             protocol=PROTOCOL,
             sender=self.address,
@@ -43,7 +43,7 @@ class Identity:
 
     def believes(self, hello: Hello, side: Side, *, challenge: bytes, dialer_nonce: bytes) -> bool:
         """Tell whether the peer on that side speaks our protocol and knows the secret."""
-        expected = _proof(self.secret, side, hello.sender, hello.epoch, dialer_nonce + challenge)
+        expected = _proof(self.secret, (side, hello.sender, hello.epoch), dialer_nonce + challenge)
         return hello.protocol == PROTOCOL and hmac.compare_digest(expected, hello.proof)
 
 
@@ -52,6 +52,7 @@ def nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-def _proof(secret: bytes, side: Side, sender: str, epoch: int, fresh: bytes) -> bytes:
+def _proof(secret: bytes, speaker: tuple[Side, str, int], fresh: bytes) -> bytes:
+    side, sender, epoch = speaker
     said = b"\0".join((side.encode(), sender.encode(), b"%d" % epoch, fresh))
     return hmac.new(secret, said, hashlib.sha256).digest()

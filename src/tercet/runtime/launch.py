@@ -46,6 +46,6 @@ def _become(arguments: list[str], theirs: Channel) -> None:
         os.set_inheritable(theirs.fileno(), True)
         for name, value in _ENVIRONMENT.items():
             os.putenv(name, value)
-        os.execv(arguments[0], arguments)
+        os.execv(arguments[0], arguments)  # noqa: S606  this interpreter, our module
     finally:
         os._exit(127)

@@ -7,7 +7,7 @@ connected drops the message (the contract of `Send`): machines recover by `PeerG
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tercet.base.ids import Address
 from tercet.messages.events import PeerGone, PeerJoined, Received
@@ -29,7 +29,7 @@ class PeersConfig:
     """A dialer waits between these, doubling, until the peer answers again."""
     connections_max: int = 1024
     """Accepted connections at one time; more are closed at once (I6)."""
-    limits: FrameLimits = FrameLimits()
+    limits: FrameLimits = field(default_factory=FrameLimits)
 
 
 class Peers:

@@ -1,6 +1,6 @@
-"""A machine's life as a file: how it was made, every `(now, event)`, a digest of every answer.
+r"""A machine's life as a file: how it was made, every `(now, event)`, a digest of every answer.
 
-    "TERCET1\\n"
+    "TERCET1\n"
     | length | construction (MessagePack)          |
     | length | (now, event)          | 16-byte digest of the effects |
     | length | (now, event)          | digest | ...

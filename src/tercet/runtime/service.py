@@ -1,4 +1,4 @@
-"""The front's `api.service.Service`: jobs go to the job executor's machine, pieces to their sinks."""
+"""The front's `Service`: jobs go to the job executor's machine, pieces to their sinks."""
 
 import time
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import Struct
+
 from tercet.base.ids import Address, Epoch
 from tercet.base.machine import Machine
 from tercet.messages.effects import Effect
@@ -12,7 +14,6 @@ from tercet.runtime.codec import Facts, encode
 from tercet.runtime.control import Begin
 from tercet.runtime.driver import EventT, Host, Ports, Process
 from tercet.runtime.identity import Identity
-from tercet.runtime.machines import Construction
 from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
 from tercet.runtime.recording import Recorder
 
@@ -31,7 +32,7 @@ class Setting:
         self,
         address: Address,
         machine: Machine[EventT, Effect],
-        construction: Construction,
+        construction: Struct,
         *,
         ports: Ports,
     ) -> Host[EventT]:

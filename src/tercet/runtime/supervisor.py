@@ -14,10 +14,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tercet.base.errors import Invalid
-from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.base.ids import Address, Epoch
 from tercet.observe.log import Log
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.control import (
@@ -38,6 +38,7 @@ from tercet.runtime.control import (
     channel_from,
     channel_pair,
 )
+from tercet.runtime.holdings import Holdings
 from tercet.runtime.launch import launch
 from tercet.runtime.peers import listen
 from tercet.runtime.process import adopt_orphans, children, name_process, shown_status
@@ -61,19 +62,6 @@ class _Child:
     began: float
 
 
-@dataclass
-class _Holding:
-    """Descriptors of one executor, by part."""
-
-    pid: int = 0
-    parts: dict[str, int] = field(default_factory=dict)
-
-    def close(self) -> None:
-        for descriptor in self.parts.values():
-            os.close(descriptor)
-        self.parts.clear()
-
-
 class Supervisor:
     """One tree from its start to its last trace."""
 
@@ -94,8 +82,7 @@ class Supervisor:
         self._names: dict[Address, str] = {}
         self._listeners: dict[str, socket.socket] = {}
         self._children: dict[str, _Child] = {}
-        self._holdings: dict[ExecutorId, _Holding] = {}
-        self._next_executor = 0
+        self._holdings = Holdings()
         self._epoch = 0
         self._zygote_end: Channel | None = None
         """The agent's end of the channel to the zygote, kept for the agent's next self."""
@@ -150,7 +137,7 @@ class Supervisor:
     def _start(self, kind: str) -> None:
         self._epoch += 1
         parts: dict[str, int] = {}
-        held: list[tuple[ExecutorId, _Holding]] = []
+        held: list[tuple[Held, tuple[int, ...]]] = []
         zygote_side: Channel | None = None
         if kind == "front":
             parts = {name: self._listeners[name].fileno() for name in ("http", FRONT, CLUSTER)}
@@ -158,7 +145,7 @@ class Supervisor:
             parts = {AGENT: self._listeners[AGENT].fileno()}
             if self._zygote_end is not None:
                 parts["zygote"] = self._zygote_end.fileno()
-            held = list(self._holdings.items())
+            held = self._holdings.notes()
         else:
             self._replace_zygote_end()
             agent_side, zygote_side = channel_pair()
@@ -176,13 +163,12 @@ class Supervisor:
             secret=self._secret,
             names=self._names,
             descriptors=tuple(parts),
-            next_executor=self._next_executor,
+            next_executor=self._holdings.next_executor,
             num_held=len(held),
         )
         self._tell(child, begin, tuple(parts.values()))
-        for executor, holding in held:
-            note = Held(executor=executor, pid=holding.pid, parts=tuple(holding.parts))
-            self._tell(child, note, tuple(holding.parts.values()))
+        for note, descriptors in held:
+            self._tell(child, note, descriptors)
         if zygote_side is not None:
             zygote_side.close()
             self._introduce_zygote()
@@ -268,11 +254,9 @@ class Supervisor:
             case Failed(sentence=sentence):
                 self._fail(sentence)
             case Hold():
-                self._hold(note, descriptors)
+                self._holdings.hold(note, descriptors)
             case Release(executor=executor):
-                holding = self._holdings.pop(executor, None)
-                if holding is not None:
-                    holding.close()
+                self._holdings.release(executor)
             case _:
                 self._log.line("error", "control.unexpected", note=type(note).__name__)
         return True
@@ -287,16 +271,6 @@ class Supervisor:
     def _url(self) -> str:
         host, port = self._listeners["http"].getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    def _hold(self, note: Hold, descriptors: list[int]) -> None:
-        holding = self._holdings.setdefault(note.executor, _Holding())
-        holding.pid = note.pid or holding.pid
-        self._next_executor = max(self._next_executor, note.executor + 1)
-        for part, descriptor in zip(note.parts, descriptors, strict=True):
-            former = holding.parts.pop(part, None)
-            if former is not None:
-                os.close(former)
-            holding.parts[part] = descriptor
 
     def _fail(self, sentence: str) -> None:
         self._result = 1
@@ -357,8 +331,7 @@ class Supervisor:
                 break
         for child in self._children.values():
             child.channel.close()
-        for holding in self._holdings.values():
-            holding.close()
+        self._holdings.close()
         for listener in self._listeners.values():
             listener.close()
         self._replace_zygote_end()

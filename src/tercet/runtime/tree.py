@@ -43,7 +43,7 @@ def start_tree(config: TreeConfig, *, timeout_s: float = 600.0) -> Tree:
     `Invalid` tells in a sentence why it does not; nothing is left then.
     """
     ours, theirs = channel_pair()
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603  this interpreter, our module
         [sys.executable, "-m", "tercet.runtime.supervisor", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
         stdin=subprocess.DEVNULL,

@@ -2,7 +2,7 @@
 
     agent --Fork(birth channel, progress page)--> zygote
                                                     fork --> middle --> fork --> executor
-                                                             exits              belongs to the supervisor
+                                                             exits               the supervisor's
 
 It blocks on its channel and answers nothing: the birth channel tells how a birth went, also when
 the zygote dies over it.

@@ -1,0 +1,23 @@
+"""How a task executor's machine is made, as a record: its recording begins with it."""
+
+from msgspec import Struct
+
+from tercet.base.ids import ExecutorId
+from tercet.scheduling.config import SchedulingConfig
+from tercet.task_executor.config import Capacity, TaskExecutorConfig
+from tercet.task_executor.machine import TaskExecutor
+
+
+class MakeTaskExecutor(Struct, frozen=True, kw_only=True, tag=True):
+    config: TaskExecutorConfig
+    executor: ExecutorId
+    capacity: Capacity
+    scheduling: SchedulingConfig
+
+    def make(self) -> TaskExecutor:
+        return TaskExecutor(
+            self.config,
+            executor=self.executor,
+            capacity=self.capacity,
+            scheduling=self.scheduling,
+        )
