@@ -86,10 +86,12 @@ class Choice:
 
     def push(self, piece: TaskOutput, delta: Delta) -> None:
         """Add the next piece to the delta; its `finish` ends the choice, whatever follows."""
-        if piece.cached_tokens is not None:
-            self.cached_tokens = piece.cached_tokens
+        # A task that begins anew on another executor may tell of its prompt again.
+        if piece.cached_tokens is not None and self.num_tokens == 0:
+            self.cached_tokens = min(piece.cached_tokens, len(self._prompt))
         if piece.prompt_logprobs is not None:
-            self.prompt_logprobs.extend(piece.prompt_logprobs)
+            known = self.prompt_logprobs + list(piece.prompt_logprobs)
+            self.prompt_logprobs = known[-len(self._prompt) :]
         if self._echo is not None:
             self._push_echo(delta, self._echo)
         if self._ask.discard:

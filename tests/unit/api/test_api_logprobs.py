@@ -13,7 +13,7 @@ from tercet.api.logprobs import (
     name_of,
     prompt_table,
 )
-from tercet.jobs.job import TokenLogprobs
+from tercet.jobs.job import Finish, TaskOutput, TokenLogprobs
 
 
 @pytest.fixture
@@ -126,3 +126,21 @@ def test_json_has_no_infinity():
 
 def test_every_byte_has_a_name_of_its_own():
     assert len({name_of(CODEC, byte) for byte in range(256)}) == 256
+
+
+def test_a_prompt_that_is_told_of_twice_is_shown_once():
+    """A task whose executor died before its first token begins anew."""
+    house = House()
+    guess = (None, *(TokenLogprobs(token, -1.0, 1) for token in b"bc"))
+
+    def submit(job, sink):
+        task = job.id << 12
+        sink(TaskOutput(task=task, prompt_logprobs=guess[:2], cached_tokens=2))
+        sink(TaskOutput(task=task, prompt_logprobs=guess, cached_tokens=99))
+        sink(TaskOutput(task=task, tokens=(97,), finish=Finish.LENGTH, cached_tokens=1))
+
+    house.service.submit = submit
+    body = house.complete(prompt="abc", max_tokens=1, prompt_logprobs=0).json
+    assert len(body["choices"][0]["prompt_logprobs"]) == 3
+    assert body["choices"][0]["prompt_logprobs"][0] is None
+    assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 1
