@@ -164,11 +164,19 @@ class Host(Generic[EventT]):
         former = self._timers.pop(effect.key, None)
         if former is not None:
             former.cancel()
-        delay = max(0, effect.at - now) / 1e9
-        self._timers[effect.key] = self._loop.call_later(delay, self._woke, effect.key)
+        self._arm(effect.key, effect.at, now)
 
-    def _woke(self, key: str) -> None:
-        self._timers.pop(key, None)
+    def _arm(self, key: str, at: int, now: int) -> None:
+        # uvloop rounds to milliseconds, down as well; machines rely on being woken no earlier.
+        delay_ms = -(-max(0, at - now) // 1_000_000)
+        self._timers[key] = self._loop.call_later(delay_ms / 1000, self._woke, key, at)
+
+    def _woke(self, key: str, at: int) -> None:
+        del self._timers[key]
+        now = self._process.clock()
+        if now < at:
+            self._arm(key, at, now)
+            return
         woke: Callable[[Woke], None] = self.deliver  # type: ignore[assignment]
         woke(Woke(key=key))
 
