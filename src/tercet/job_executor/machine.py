@@ -168,7 +168,7 @@ class JobExecutor:
         if record is None:
             return
         record.load = message.load
-        record.num_updates += 1
+        record.num_updates += bool(message.updates)
         room = False
         tasks = record.tasks
         for update in message.updates:

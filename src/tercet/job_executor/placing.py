@@ -170,8 +170,8 @@ class Placing:
             if there.num_tasks < self._num_tasks_max and there.trial is None:
                 return there.executor
         room = list(self._with_room(lane))
-        calm = least_load(e for e in room if e.trial is None)
-        return calm if calm is not None else least_load(room)
+        calm = [e for e in room if e.trial is None]
+        return least_load(calm or room)
 
     def _send(self, task: TaskRecord, record: ExecutorRecord, out: list[Effect]) -> None:
         leader = self._leader(task, record)
