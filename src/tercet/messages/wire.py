@@ -76,7 +76,9 @@ class Load(Struct, frozen=True, array_like=True):
 
 
 class TaskUpdates(Struct, frozen=True, kw_only=True, tag=True):
-    """What one step brought to all tasks of one reply address."""
+    """What one step brought to all tasks of one reply address; without updates it says only
+    how much room there is after cancels and overruns.
+    """
 
     executor: ExecutorId
     updates: tuple[TaskUpdate, ...]

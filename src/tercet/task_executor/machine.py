@@ -72,6 +72,9 @@ class TaskExecutor:
         """Asked for and not come yet: key -> when."""
         self._now = 0
         self._num_overdue = 0
+        self._freed: dict[Address, None] = {}
+        """Fronts that hear of room later: that of cancelled and overrun tasks is not free at once,
+        and no update of theirs will ever tell of it."""
 
     # the contract
 
@@ -99,6 +102,7 @@ class TaskExecutor:
                 assert_never(event)
         self._send(outbox, effects)
         self._pump(effects)
+        self._tell_freed(effects)
         return effects
 
     def check(self, *, whole: bool = False) -> None:
@@ -142,6 +146,7 @@ class TaskExecutor:
             run = self.scheduler.runs.get(message.task)
             if run is not None:
                 self._end(run, "task.cancelled", effects)
+                self._freed[run.reply] = None
 
     def _renew(self, address: Address, epoch: Epoch, effects: list[Effect]) -> None:
         """Note a connection; if it is a new self of the front, end what the former one wanted."""
@@ -211,6 +216,8 @@ class TaskExecutor:
         num_tokens = self._reconciler.apply(planned, result, outbox)
         for run, finish in self._reconciler.finished:
             effects.append(self._finished(run, finish))
+            if run.flights:
+                self._freed[run.reply] = None
         self._reconciler.finished.clear()
         effects.append(
             Fact(
@@ -334,6 +341,12 @@ class TaskExecutor:
         for address, updates in outbox.items():
             message = TaskUpdates(executor=self.executor, updates=tuple(updates), load=load)
             effects.append(Send(to=address, message=message))
+
+    def _tell_freed(self, effects: list[Effect]) -> None:
+        """Say how much room there is, once what was given up is free."""
+        if self._freed and not self.scheduler.leaving:
+            self._send({address: [] for address in self._freed}, effects)
+            self._freed.clear()
 
     def _wake(self, at: int, key: str, effects: list[Effect]) -> None:
         self._wakes[key] = at

@@ -238,3 +238,32 @@ def test_nothing_grows_with_the_number_of_tasks_served():
     # Slots that are to be closed go with the next plan: their number is bounded, not growing.
     assert len({(*s[:6], *s[7:]) for s in seen}) == 1
     assert max(s[6] for s in seen) <= 8
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("prompt", [[1, 2, 3], [1] * 300])
+def test_the_room_of_a_cancelled_task_is_told_within_two_steps(steps, prompt):
+    """dynamo#5095, vllm-ascend#12383: a count of blocks that only grows, since nobody tells that
+    they are free again; here the last word of an idle executor says that all of them are.
+    """
+    harness = Harness()
+    harness.submit(task(1, prompt, new=100))
+    for _ in range(steps):
+        harness.step()
+    sends = harness.cancel(1)
+    for _ in range(len(harness.plans)):
+        sends = harness.step()
+    (last,) = [effect for effect in sends if isinstance(effect, Send)]
+    assert (last.to, last.message.updates) == (FRONT, ())
+    load = last.message.load
+    assert (load.running, load.waiting, load.blocks_free) == (0, 0, load.blocks_total)
+    assert not harness.plans
+
+
+def test_the_room_of_a_task_that_overran_is_told():
+    given = task(1, [1, 2, 3], new=100)
+    harness = Harness(end_id=expected(given, context_max=512)[6])
+    harness.submit(given)
+    harness.drain()
+    load = harness.sends[-1].message.load
+    assert (load.running, load.waiting, load.blocks_free) == (0, 0, load.blocks_total)
