@@ -1,6 +1,5 @@
 """How a tree ends, and that nothing of it is left."""
 
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ Build = Callable[[TreeConfig], House]
 
 @pytest.fixture
 def shared_memory() -> list[str]:
-    return sorted(os.listdir("/dev/shm"))
+    return sorted(path.name for path in Path("/dev/shm").iterdir())
 
 
 def test_sigterm_lets_running_jobs_finish(
@@ -33,7 +32,7 @@ def test_sigterm_lets_running_jobs_finish(
     stream.finish()
     assert house.tree.wait(60) == 0
     assert house.gone()
-    assert sorted(os.listdir("/dev/shm")) == shared_memory
+    assert sorted(path.name for path in Path("/dev/shm").iterdir()) == shared_memory
 
 
 def test_jobs_that_do_not_finish_in_time_end_with_an_error(cache: Path, build: Build) -> None:
@@ -69,7 +68,7 @@ def test_nothing_outlives_a_killed_supervisor(
     house.kill(house.tree.process.pid)
     house.tree.process.wait()
     until(house.gone, "every process ends")
-    assert sorted(os.listdir("/dev/shm")) == shared_memory
+    assert sorted(path.name for path in Path("/dev/shm").iterdir()) == shared_memory
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(cache: Path, build: Build) -> None:
