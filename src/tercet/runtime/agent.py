@@ -34,6 +34,7 @@ from tercet.runtime.control import (
     Reaped,
     Release,
     Wants,
+    ZygoteSilent,
     channel_from,
     channel_pair,
 )
@@ -47,6 +48,8 @@ from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 SAMPLE_S = 0.1
 STATUS_WAIT_S = 0.1
 """A process's end waits so long for the supervisor's word on how it came."""
+BIRTH_S = 5.0
+"""A zygote that has not forked by then is taken for dead (measured: milliseconds)."""
 CLUSTER = Address("cluster")
 
 
@@ -152,6 +155,7 @@ class Agent:
         ours.end.setblocking(False)
         if asked:
             self._loop.add_reader(ours.fileno(), self._heard, resident, ours)
+            self._loop.call_later(BIRTH_S, self._look_for, resident)
         else:
             self._unborn(resident, "there is no zygote now")
 
@@ -181,6 +185,16 @@ class Agent:
                 self._control.send(note)
             case _:
                 must(False, f"an executor says {type(note).__name__} at birth")
+
+    def _look_for(self, resident: Resident) -> None:
+        """Give up on a birth that takes too long: without its birth channel a process that comes
+        late ends itself.
+        """
+        if resident.birth is not None and resident.pidfd is None:
+            self._loop.remove_reader(resident.birth.fileno())
+            resident.close_birth()
+            self._control.send(ZygoteSilent())
+            self._unborn(resident, "the zygote is silent")
 
     def _unborn(self, resident: Resident, reason: str) -> None:
         # From the loop: the machine may be within the turn that asked.
@@ -228,10 +242,15 @@ class Agent:
                 replicas=runtime.replicas,
                 fraction=runtime.memory_fraction,
                 asked_bytes=runtime.kv_cache_memory_bytes,
-                free_bytes=free_memory(),
+                free_bytes=free_memory() + self._lent_bytes(),
             )
             self._setting.log.line("info", "memory.budget", said=self._budget.sentence)
         return self._budget
+
+    def _lent_bytes(self) -> int:
+        """What a former self lent already: part of what the budget shares out."""
+        arenas = [resident.parts.get("arena") for resident in self._residents.values()]
+        return sum(os.fstat(arena).st_blocks * 512 for arena in arenas if arena is not None)
 
     # life and death
 

@@ -2,7 +2,7 @@
 
     supervisor --Begin, Held, Drain, Reaped, NewZygote--> front, agent, zygote
     front      --State, Drained, Failed--> supervisor
-    agent      --Hold, Release, Failed---> supervisor
+    agent      --Hold, Release, ZygoteSilent, Failed--> supervisor
     agent      --Fork--------------------> zygote
     executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
     supervisor --Serving, Failed---------> whoever started the tree and watches it
@@ -93,6 +93,10 @@ class Release(Struct, frozen=True, kw_only=True, tag=True):
     executor: ExecutorId
 
 
+class ZygoteSilent(Struct, frozen=True, kw_only=True, tag=True):
+    """The zygote forked nothing for too long: replace it."""
+
+
 class Fork(Struct, frozen=True, kw_only=True, tag=True):
     """Fork an executor; attached: its end of the birth channel, and its progress page."""
 
@@ -152,6 +156,7 @@ Note = (
     | Failed
     | Hold
     | Release
+    | ZygoteSilent
     | Fork
     | Born
     | Wants

@@ -39,7 +39,7 @@ from tercet.runtime.engine_thread import EngineThread
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
 from tercet.runtime.peers import PeerEvent
-from tercet.runtime.process import end_if_orphaned, name_process
+from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 from tercet.task_executor.config import Capacity
@@ -91,6 +91,7 @@ def live(
             time.sleep(_REPARENT_S)
         end_if_orphaned(parentage.supervisor)
         name_process(f"tercet: task executor {wish.executor} {wish.role} {wish.model}")
+        be_the_first_to_go()
         phases = Phases(wish.asked)
         phases.over("Scaler-Pre")
         _be_born(birth)

@@ -189,14 +189,6 @@ class _Dialed:
             self.end.set_result(None)
 
 
-def listen(name: str) -> socket.socket:
-    """Give a socket that listens in the abstract namespace: no file, gone with its last holder."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind("\0" + name)
-    listener.listen(512)
-    return listener
-
-
 def _connect(name: str) -> socket.socket:
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import os
+import resource
 import signal
+from pathlib import Path
 
 from setproctitle import setproctitle
 
@@ -32,6 +34,18 @@ def end_if_orphaned(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def allow_many_descriptors() -> None:
+    """Use as many as the system grants: every client is one. Children inherit it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def be_the_first_to_go() -> None:
+    """Where memory runs out, the kernel shall end this process rather than its watchers."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def leave_signals_to_supervisor() -> None:

@@ -35,13 +35,20 @@ from tercet.runtime.control import (
     Release,
     Serving,
     State,
+    ZygoteSilent,
     channel_from,
     channel_pair,
 )
 from tercet.runtime.holdings import Holdings
 from tercet.runtime.launch import launch
-from tercet.runtime.peers import listen
-from tercet.runtime.process import adopt_orphans, children, name_process, shown_status
+from tercet.runtime.listening import listen, listen_http
+from tercet.runtime.process import (
+    adopt_orphans,
+    allow_many_descriptors,
+    children,
+    name_process,
+    shown_status,
+)
 
 FRONT, CLUSTER, AGENT = Address("front/0"), Address("cluster"), Address("agent/local")
 ADDRESSES = {"front": FRONT, "agent": AGENT, "zygote": Address("zygote/local")}
@@ -99,6 +106,7 @@ class Supervisor:
         """
         name_process("tercet: supervisor")
         adopt_orphans()
+        allow_many_descriptors()
         wakeup, woken = socket.socketpair()
         for end in (wakeup, woken):
             end.setblocking(False)
@@ -128,7 +136,7 @@ class Supervisor:
 
     def _open_listeners(self) -> None:
         runtime = self._config.runtime
-        self._listeners["http"] = _listen_http(runtime.host, runtime.port)
+        self._listeners["http"] = listen_http(runtime.host, runtime.port)
         unique = secrets.token_hex(8)
         for address in (FRONT, CLUSTER, AGENT):
             self._names[address] = f"tercet-{unique}-{address}"
@@ -245,21 +253,28 @@ class Supervisor:
             self._selector.unregister(child.channel.end)
             child.channel.close()
             return False
-        note, descriptors = received
+        self._take(child, received[0], received[1])
+        return True
+
+    def _take(self, child: _Child, note: Note, descriptors: list[int]) -> None:
         match note:
             case State(ready=ready):
                 self._state(ready=ready)
             case Drained():
                 self._result = 0
+            case Failed(sentence=sentence) if self._serving:
+                # What could be served once may be again: it is tried on.
+                self._log.line("error", "process.failed", name=child.kind, why=sentence)
             case Failed(sentence=sentence):
                 self._fail(sentence)
             case Hold():
                 self._holdings.hold(note, descriptors)
+            case ZygoteSilent() if "zygote" in self._children:
+                _kill(self._children["zygote"].pid)
             case Release(executor=executor):
                 self._holdings.release(executor)
             case _:
                 self._log.line("error", "control.unexpected", note=type(note).__name__)
-        return True
 
     def _state(self, *, ready: bool) -> None:
         if ready and not self._serving:
@@ -346,16 +361,6 @@ def _noted(number: int, _: object) -> None:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def _listen_http(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise Invalid(
-            f"Cannot listen on {host} port {port}: {error.strerror or error}.", parameter="port"
-        ) from error
 
 
 def supervise(config: TreeConfig, *, on_serving: Callable[[str], None]) -> int:

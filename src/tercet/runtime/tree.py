@@ -11,6 +11,9 @@ from tercet.base.errors import Invalid
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.control import Channel, Failed, Launch, Serving, channel_pair
 
+CLOSE_S = 20.0
+"""A supervisor that has not ended its tree by then is killed, and its tree with it."""
+
 
 @dataclass
 class Tree:
@@ -34,7 +37,12 @@ class Tree:
     def close(self) -> None:
         """End it now; nothing of it is left when this returns."""
         self._link.close()
-        self.process.wait()
+        try:
+            self.process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            # It is stopped or starved; the tree dies with it in any case.
+            self.process.kill()
+            self.process.wait()
 
 
 def start_tree(config: TreeConfig, *, timeout_s: float = 600.0) -> Tree:

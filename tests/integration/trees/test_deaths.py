@@ -74,6 +74,14 @@ def test_a_zygote_may_die(house: House, undisturbed: str) -> None:
     until(lambda: all_back(house) and executors[0] not in house.executors(), "a new executor")
 
 
+def test_a_frozen_zygote_is_replaced_when_it_is_needed(house: House) -> None:
+    zygote, executors = house.pid("tercet: zygote"), house.executors()
+    house.kill(zygote, signal.SIGSTOP)
+    house.kill(executors[0])
+    until(lambda: all_back(house) and executors[0] not in house.executors(), "a new executor")
+    assert house.pid("tercet: zygote") != zygote
+
+
 def test_a_front_may_die_and_its_streams_close(house: House, undisturbed: str) -> None:
     executors, front = house.executors(), house.pid("tercet: front")
     stream = house.stream(max_tokens=4000).after(3)

@@ -13,7 +13,8 @@ from tercet.messages.events import PeerGone, PeerJoined, Received
 from tercet.messages.wire import CancelTask
 from tercet.runtime.frames import FrameLimits
 from tercet.runtime.identity import Identity
-from tercet.runtime.peers import PeerEvent, Peers, PeersConfig, listen
+from tercet.runtime.listening import listen
+from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
 
 FRONT, EXECUTOR = Address("front/0"), Address("executor/1")
 SECRET = b"of the cluster"
