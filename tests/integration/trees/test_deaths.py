@@ -2,6 +2,7 @@
 
 import signal
 
+import psutil
 import pytest
 from house import House, until
 
@@ -101,6 +102,31 @@ def test_a_client_that_leaves_frees_its_job(house: House) -> None:
         stream.leave()
     until(lambda: '"jobs_running":"0"' in house.client.get("/health").text, "no job runs")
     assert house.ready()
+
+
+def test_frozen_executors_turn_readiness_within_their_bound(house: House) -> None:
+    """vllm#39863: an engine that is frozen while `/health` still says 200."""
+    for executor in house.executors():
+        house.kill(executor, signal.SIGSTOP)
+    until(lambda: house.client.get("/ready").status_code == 503, "readiness off")
+    until(lambda: all_back(house), "two new executors")
+
+
+def test_deaths_leave_no_descriptor_behind(house: House) -> None:
+    names = ("tercet: supervisor", "tercet: node agent", "tercet: zygote", "tercet: front")
+
+    def descriptors() -> dict[str, int]:
+        return {name: psutil.Process(house.pid(name)).num_fds() for name in names}
+
+    house.complete()
+    before = descriptors()
+    for _ in range(3):
+        executors = house.executors()
+        for executor in executors:
+            house.kill(executor)
+        until(lambda gone=executors: all_back(house) and not {*gone} & {*house.executors()}, "new")
+    house.complete()
+    until(lambda: descriptors() == before, f"{before}, now {descriptors()}")
 
 
 def gauge(house: House, name: str) -> float:
