@@ -1,6 +1,6 @@
 """What the engine itself costs per step and token: the cost device takes no time.
 
-python benchmarks/engine_overhead.py [slots]
+python -m benchmarks.engine_overhead [slots]
 """
 
 import sys
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from benchmarks.report import grid
 from tercet.base.ids import TaskId
 from tercet.base.model import ModelShape
 from tercet.devices.cost.device import CostExecutable
@@ -23,6 +24,7 @@ from tercet.messages.plan import SlotOpening, StepPlan
 
 STEPS = 400
 PROMPT = 288
+COLUMNS = ("sampling", "seat and build", "device", "settle", "step", "a token")
 VARIANTS = {
     "greedy": {"temperature": 0.0},
     "sampled, top-k, top-p": {"temperature": 0.8, "top_k": 40, "top_p": 0.95},
@@ -74,10 +76,9 @@ def rows_of(num_slots: int, rows: int) -> dict[str, bytes]:
     }
 
 
-def main() -> None:
-    num_slots = int(sys.argv[1]) if len(sys.argv) > 1 else 64
-    print(f"{num_slots} slots, contexts of {PROMPT} to {PROMPT + STEPS}; microseconds")
-    print(f"{'':24}{'seat+build':>12}{'device':>9}{'settle':>9}{'step':>9}{'per token':>11}")
+def rows(num_slots: int) -> list[tuple[str | float, ...]]:
+    """Microseconds of each part of a step, for every variant of sampling."""
+    found: list[tuple[str | float, ...]] = []
     for name, sampling in VARIANTS.items():
         engine = engine_with(num_slots, sampling)
         plan = StepPlan(step=1, **rows_of(num_slots, 1))
@@ -91,10 +92,15 @@ def main() -> None:
             ran = time.perf_counter()
             settle(engine.slots, seating, outputs, step=1)
             spent += (built - start, ran - built, time.perf_counter() - ran)
-        parts = spent / STEPS * 1e6
-        total = parts.sum()
-        print(f"{name:24}{parts[0]:12.0f}{parts[1]:9.0f}{parts[2]:9.0f}{total:9.0f}"
-              f"{total / num_slots:11.2f}")  # fmt: skip
+        parts = [float(part) for part in spent / STEPS * 1e6]
+        found.append((name, *parts, sum(parts), sum(parts) / num_slots))
+    return found
+
+
+def main() -> None:
+    num_slots = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    print(f"{num_slots} slots, contexts of {PROMPT} to {PROMPT + STEPS}; microseconds")
+    print("\n".join(grid(COLUMNS, rows(num_slots))))
 
 
 if __name__ == "__main__":

@@ -38,13 +38,22 @@ def random_requests(
     shared_prefix: int = 0,
 ) -> list[BenchRequest]:
     """Prompts of random token ids, which no cache can know unless they share a prefix."""
-    prefix = tuple(_token(rand, vocab) for _ in range(shared_prefix))
+    prefix = random_tokens(shared_prefix, vocab=vocab, rand=rand)
     requests = []
     for _ in range(count):
         prompt_tokens, output_tokens = lengths.draw(rand)
-        rest = tuple(_token(rand, vocab) for _ in range(max(1, prompt_tokens - shared_prefix)))
+        rest = random_tokens(max(1, prompt_tokens - shared_prefix), vocab=vocab, rand=rand)
         requests.append(BenchRequest(prompt=prefix + rest, max_tokens=output_tokens))
     return requests
+
+
+def random_tokens(count: int, *, vocab: int, rand: Random) -> tuple[int, ...]:
+    """Token ids that no cache can know.
+
+    The first ids of many vocabularies are controls: they are left out where there is room.
+    """
+    floor = min(256, vocab // 2)
+    return tuple(floor + rand.randrange(vocab - floor) for _ in range(count))
 
 
 def file_requests(path: Path, *, count: int, output_tokens: int) -> list[BenchRequest]:
@@ -108,9 +117,3 @@ def _parse(line: str, output_tokens: int) -> BenchRequest:
 
 def _around(mean: int, spread: float, rand: Random) -> int:
     return max(1, round(mean * (1 + spread * (2 * rand.random() - 1))))
-
-
-def _token(rand: Random, vocab: int) -> int:
-    # The first ids of many vocabularies are controls: keep clear of them where there is room.
-    floor = min(256, vocab // 2)
-    return floor + rand.randrange(vocab - floor)

@@ -1,0 +1,79 @@
+"""Our side of the throughput comparison: an executor's machine and engine, set up as it does it.
+
+As `runtime.executor` does: BLAS begins with one thread (the environment) and gets the cores by
+`threadpoolctl`; KV lives in an arena of shared memory; step costs are measured before serving.
+"""
+
+import os
+import time
+
+import threadpoolctl
+
+from benchmarks.answering import answer_all, prompt
+from benchmarks.models import opened
+from benchmarks.rig import Rig
+from tercet.devices.choose import choose_device
+from tercet.engine.build import build_engine, kv_block_shape
+from tercet.engine.memory import private_memory
+
+NUM_BLOCKS = 1200
+SLOTS = 32
+
+
+class Ours:
+    """Implements `answering.Program`."""
+
+    def __init__(self) -> None:
+        model = opened()
+        threadpoolctl.threadpool_limits(limits=os.cpu_count())
+        memory = private_memory(kv_block_shape(model.shape, "cpu"), NUM_BLOCKS)
+        engine = build_engine(model, device=choose_device("cpu"), memory=memory, max_slots=SLOTS)
+        self.vocab = model.shape.vocab
+        self._rig = Rig(engine, engine.measure(), memory.layout.num_blocks)
+        self._next = 1
+        self._open: list[int] = []
+
+    def open(self, streams: int, context: int) -> None:
+        self._open = list(range(self._next, self._next + streams))
+        self._next += streams
+        for number in self._open:
+            self._rig.submit(number, prompt(number, context, self.vocab), 4096)
+        waiting = set(self._open)
+        while waiting:
+            for message in self._rig.step():
+                waiting -= {update.task for update in message.updates if update.tokens}
+
+    def decode(self, steps: int) -> list[float]:
+        seconds: list[float] = []
+        while len(seconds) < steps:
+            began = time.perf_counter()
+            told = self._rig.step()
+            if not told:
+                continue
+            seconds.append(time.perf_counter() - began)
+            gained = sum(len(update.tokens) for message in told for update in message.updates)
+            if gained != len(self._open):
+                raise RuntimeError(f"a step gave {gained} tokens to {len(self._open)} streams")
+        return seconds
+
+    def close(self) -> None:
+        for number in self._open:
+            self._rig.cancel(number)
+        self._open = []
+        while self._rig.machine.scheduler.flights:
+            self._rig.step()
+
+    def prefill(self, prompt: tuple[int, ...]) -> tuple[float, int]:
+        number, self._next = self._next, self._next + 1
+        began = time.perf_counter()
+        self._rig.submit(number, prompt, 1)
+        while True:
+            for message in self._rig.step():
+                for update in message.updates:
+                    if update.tokens:
+                        return time.perf_counter() - began, update.tokens[0]
+
+
+if __name__ == "__main__":
+    ours = Ours()
+    answer_all(ours, ours.vocab)
