@@ -42,6 +42,10 @@ class ApiConfig:
     pieces_max: int = 1 << 16
     """Pieces of a stream that may wait for a client that reads too slowly; beyond, the stream ends
     with an error."""
+    keep_alive_s: int = 75
+    """A connection without a request is closed after so long."""
+    write_timeout_s: float = 60.0
+    """A client that takes nothing of its answer for so long, while there is some, is gone."""
     inline_chars_max: int = 4096
     """Text up to this long is tokenized in the event loop, longer text in a thread."""
     tokenizer_threads: int = 2
