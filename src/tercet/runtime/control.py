@@ -10,6 +10,7 @@
 Every channel is a pair of Unix sockets that keep message borders; its end is the peer's end.
 """
 
+import array
 import contextlib
 import socket
 from typing import Any
@@ -22,6 +23,7 @@ from tercet.runtime.config import TreeConfig
 
 _BYTES_MAX = 1 << 18
 _DESCRIPTORS_MAX = 16
+_ANCILLARY_BYTES_MAX = socket.CMSG_LEN(_DESCRIPTORS_MAX * array.array("i").itemsize)
 
 
 class Begin(Struct, frozen=True, kw_only=True, tag=True):
@@ -192,19 +194,30 @@ class Channel:
         `BlockingIOError` if the channel does not block and nothing is there.
         """
         try:
-            data, descriptors, _, _ = socket.recv_fds(
-                self.end, _BYTES_MAX, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC
+            data, ancillary, _, _ = self.end.recvmsg(
+                _BYTES_MAX, _ANCILLARY_BYTES_MAX, socket.MSG_CMSG_CLOEXEC
             )
         except ConnectionError:
             return None
         if not data:
             return None
         note: Note = _decoder.decode(data)
-        return note, descriptors
+        return note, _descriptors_in(ancillary)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.end.close()
+
+
+def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """Give the descriptors that came with a note (`socket.recv_fds` would ignore its flags, and a
+    process that is executed later would inherit them).
+    """
+    descriptors = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return descriptors.tolist()
 
 
 def channel_pair() -> tuple[Channel, Channel]:
