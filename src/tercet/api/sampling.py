@@ -150,24 +150,31 @@ def read_sampling(
     fields: Fields, model: ServedModel, config: ApiConfig, *, delivery: Delivery, max_tokens: int
 ) -> SamplingParameters:
     """Read what the sampler needs; every id is within the vocabulary, every number finite."""
-    number = fields.number
-    top_k = fields.integer("top_k", low=-1, high=_INT_MAX) or 0
+    number, defaults = fields.number, model.defaults
+    top_k = fields.integer("top_k", low=-1, high=_INT_MAX)
+    top_k = defaults.top_k if top_k is None else top_k
     seed = fields.integer("seed", low=-(2**63), high=2**63 - 1)
     min_tokens = fields.integer("min_tokens", low=0, high=max_tokens) or 0
+    ignore_eos = fields.boolean("ignore_eos")
+    # The model's file may name one end token where its tokenizer knows several.
+    ends = () if ignore_eos else model.end_ids
+    stops = _stop_token_ids(fields, config, vocab=model.vocab)
     return SamplingParameters(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
-        temperature=number("temperature", low=0.0, high=2.0, default=1.0),
+        temperature=number("temperature", low=0.0, high=2.0, default=defaults.temperature),
         top_k=min(max(top_k, 0), model.vocab),
-        top_p=max(number("top_p", low=0.0, high=1.0, default=1.0), _TOP_P_MIN),
-        min_p=number("min_p", low=0.0, high=1.0, default=0.0),
-        repetition_penalty=number("repetition_penalty", low=0.01, high=100.0, default=1.0),
+        top_p=max(number("top_p", low=0.0, high=1.0, default=defaults.top_p), _TOP_P_MIN),
+        min_p=number("min_p", low=0.0, high=1.0, default=defaults.min_p),
+        repetition_penalty=number(
+            "repetition_penalty", low=0.01, high=100.0, default=defaults.repetition_penalty
+        ),
         presence_penalty=number("presence_penalty", low=-2.0, high=2.0, default=0.0),
         frequency_penalty=number("frequency_penalty", low=-2.0, high=2.0, default=0.0),
         logit_bias=_logit_bias(fields, config, vocab=model.vocab),
         seed=None if seed is None else seed & _SEED_BITS,
-        stop_token_ids=_stop_token_ids(fields, config, vocab=model.vocab),
-        ignore_eos=fields.boolean("ignore_eos"),
+        stop_token_ids=tuple(dict.fromkeys((*stops, *ends))),
+        ignore_eos=ignore_eos,
         logprobs=delivery.logprobs,
         prompt_logprobs=delivery.prompt_logprobs,
     )

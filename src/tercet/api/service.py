@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tercet.base.ids import JobId, TaskId
+from tercet.base.model import NEUTRAL, SamplingDefaults
 from tercet.jobs.job import Job, TaskOutput
 from tercet.text.chat import ChatTemplate
 from tercet.text.codec import Codec
@@ -33,6 +34,9 @@ class ServedModel:
     template: ChatTemplate | None
     """None: the model has no chat template, and chat is refused in a sentence."""
     end_ids: tuple[int, ...] = ()
+    """Tokens that end a text unless `ignore_eos`: those of the model and of its tokenizer."""
+    defaults: SamplingDefaults = NEUTRAL
+    """What is taken where a request is silent."""
 
 
 @dataclass(frozen=True)

@@ -44,3 +44,17 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     def kv_values_per_token(self) -> int:
         """Numbers (K and V, all layers) that one token leaves in the cache."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
+
+
+class SamplingDefaults(Struct, frozen=True, kw_only=True):
+    """What a model's makers recommend where a client is silent (its generation config)."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+NEUTRAL = SamplingDefaults()
+"""Of a model whose makers recommend nothing."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tercet.base.model import ModelShape
+from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 from tercet.models.checkpoints.contract import F32, Checkpoint, TokenizerSource
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import DigestCache, Progress
@@ -38,6 +38,7 @@ class OpenedModel:
     fingerprint: str
     """Hex; differs where the weights or the program do."""
     tokenizer_source: TokenizerSource
+    defaults: SamplingDefaults = NEUTRAL
     image_path: Path | None
     """None for a model without weights (`cost`)."""
 
@@ -73,6 +74,7 @@ def open_model(
         program=program,
         fingerprint=_hash("model", content, repr(program)),
         tokenizer_source=facts.tokenizer,
+        defaults=facts.defaults,
         image_path=image,
     )
 

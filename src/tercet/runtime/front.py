@@ -62,7 +62,8 @@ def open_served(config: TreeConfig) -> ServedModel:
         vocab=model.shape.vocab,
         codec=codec,
         template=template,
-        end_ids=model.shape.end_ids,
+        end_ids=tuple(dict.fromkeys((*model.shape.end_ids, *codec.end_ids))),
+        defaults=model.defaults,
     )
 
 

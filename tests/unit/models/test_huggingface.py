@@ -11,6 +11,7 @@ import pytest
 from small_models import TINY, tiny_tensors, write_folder
 
 from tercet.base.errors import Invalid
+from tercet.base.model import NEUTRAL, SamplingDefaults
 from tercet.models.checkpoints.huggingface import open_folder
 from tercet.models.sources import open_checkpoint
 
@@ -127,3 +128,20 @@ def test_a_damaged_generation_configuration_is_refused(tmp_path: Path) -> None:
     write_folder(tmp_path)
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "end"}')
     refused(tmp_path, "generation_config.json: eos_token_id is 'end', expected a token id")
+
+
+def test_the_generation_configuration_recommends_sampling(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    assert open_folder(tmp_path).facts().defaults == NEUTRAL
+    advice = '{"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.05}'
+    (tmp_path / "generation_config.json").write_text(advice)
+    assert open_folder(tmp_path).facts().defaults == SamplingDefaults(
+        temperature=0.7, top_p=0.8, top_k=20, repetition_penalty=1.05
+    )
+
+
+@pytest.mark.parametrize("advice", ['{"top_p": 1.5}', '{"temperature": "hot"}', '{"top_k": true}'])
+def test_sampling_that_nobody_could_ask_for_is_refused(tmp_path: Path, advice: str) -> None:
+    write_folder(tmp_path)
+    (tmp_path / "generation_config.json").write_text(advice)
+    refused(tmp_path, "generation_config.json: .*, expected a number from")

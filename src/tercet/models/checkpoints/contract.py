@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tercet.base.errors import Invalid
-from tercet.base.model import ModelShape
+from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 
 F32 = NDArray[np.float32]
 TokenizerSource: TypeAlias = Mapping[str, object] | Path | Literal["bytes"]
@@ -38,6 +38,7 @@ class CheckpointFacts(Struct, frozen=True, kw_only=True):
     """The folder or file, for messages."""
     shape: ModelShape
     tokenizer: TokenizerSource
+    defaults: SamplingDefaults = NEUTRAL
     files: tuple[str, ...]
     """The files whose content decides the tensors, in a fixed order."""
     identity: str

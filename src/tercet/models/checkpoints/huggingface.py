@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tercet.base.errors import Invalid
-from tercet.base.model import ModelShape
+from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 from tercet.models.checkpoints.contract import (
     F32,
     CheckpointFacts,
@@ -79,6 +79,7 @@ def open_folder(path: Path) -> FolderCheckpoint:
         path=str(path),
         shape=_shape(path, config, generation, num_tensors=len(files)),
         tokenizer=path,
+        defaults=_defaults(path, generation),
         files=tuple(dict.fromkeys(str(file.path) for file in located.values())),
         identity="huggingface",
     )
@@ -99,6 +100,23 @@ def _shape(
             str(path), f"holds {num_tensors} tensors, {CONFIG} speaks of {shape.num_layers} layers"
         )
     return msgspec.structs.replace(shape, end_ids=tuple(dict.fromkeys(more + shape.end_ids)))
+
+
+def _defaults(path: Path, generation: dict[str, object]) -> SamplingDefaults:
+    """What the generation config recommends, within what the API itself would take."""
+    fields = Fields(generation, GENERATION)
+    try:
+        return SamplingDefaults(
+            temperature=fields.within("temperature", 0.0, 2.0, NEUTRAL.temperature),
+            top_k=int(fields.within("top_k", -1, 2**31 - 1, NEUTRAL.top_k)),
+            top_p=fields.within("top_p", 0.0, 1.0, NEUTRAL.top_p),
+            min_p=fields.within("min_p", 0.0, 1.0, NEUTRAL.min_p),
+            repetition_penalty=fields.within(
+                "repetition_penalty", 0.01, 100.0, NEUTRAL.repetition_penalty
+            ),
+        )
+    except Invalid as error:
+        raise with_path(str(path), error) from None
 
 
 def read_object(path: Path) -> dict[str, object]:

@@ -45,6 +45,18 @@ class Fields:
             raise self.wrong(key, "a positive number")
         return number
 
+    def within(self, key: str, low: float, high: float, default: float) -> float:
+        """A finite number of [low, high]."""
+        value = self._values.get(key)
+        if value is None:
+            return default
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(value)
+        if not low <= number <= high:
+            raise self.wrong(key, f"a number from {low:g} to {high:g}")
+        return number
+
     def flag(self, key: str, *, default: bool = False) -> bool:
         value = self._values.get(key)
         if value is None:
