@@ -1,7 +1,7 @@
 """Runs token sequences on an executable without an engine: for tests, comparisons, benchmarks.
 
 Holds KV memory of its own and hands out its blocks in a shuffled order, as a busy pool would.
-Nothing is scheduled, shared or freed.
+Nothing is scheduled or shared.
 """
 
 from collections.abc import Sequence as Listing
@@ -42,6 +42,11 @@ class Direct:
     def run(self, work: Listing[tuple[Sequence, Listing[int]]]) -> Outputs:
         """Compute these tokens after what each sequence has; greedy tokens of their last rows."""
         return self._executable.run(self.batch(work))
+
+    def close(self, sequence: Sequence) -> None:
+        """Give back the sequence's blocks; it begins anew."""
+        self._free += sequence.blocks
+        sequence.blocks, sequence.length = [], 0
 
     def batch(
         self, work: Listing[tuple[Sequence, Listing[int]]], *, every_row: bool = False
