@@ -104,6 +104,15 @@ def test_a_client_that_leaves_frees_its_job(house: House) -> None:
     assert house.ready()
 
 
+def test_everything_but_the_supervisor_may_die_at_once(house: House, undisturbed: str) -> None:
+    pids = [pid for name, pids in house.processes().items() for pid in pids]
+    pids.remove(house.tree.process.pid)
+    for pid in pids:
+        house.kill(pid)
+    until(lambda: all_back(house) and not {*pids} & {*house.executors()}, "a whole new tree")
+    assert house.complete(max_tokens=LONG) == undisturbed
+
+
 def test_frozen_executors_turn_readiness_within_their_bound(house: House) -> None:
     """vllm#39863: an engine that is frozen while `/health` still says 200."""
     for executor in house.executors():
