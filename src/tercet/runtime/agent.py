@@ -21,7 +21,9 @@ from tercet.messages.events import (
     SpawnFailed,
 )
 from tercet.runtime.agent_machine import MakeNodeAgent
+from tercet.runtime.child import BEAT_S
 from tercet.runtime.control import (
+    Beat,
     Born,
     Channel,
     Failed,
@@ -86,6 +88,7 @@ class Agent:
         self._peers.dial(self._begin.names[CLUSTER])
         self._control.end.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._told)
+        self._beat()
         self._sample()
         await asyncio.Event().wait()
 
@@ -288,6 +291,10 @@ class Agent:
                 self._loop.remove_reader(resident.birth.fileno())
             resident.close()
             self._control.send(Release(executor=effect.executor))
+
+    def _beat(self) -> None:
+        self._control.send(Beat())
+        self._loop.call_later(BEAT_S, self._beat)
 
     def _sample(self) -> None:
         for resident in list(self._residents.values()):

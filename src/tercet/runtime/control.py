@@ -1,8 +1,8 @@
 """What the supervisor and its processes tell each other, and descriptors that go along.
 
     supervisor --Begin, Held, Drain, Reaped, NewZygote--> front, agent, zygote
-    front      --State, Drained, Failed--> supervisor
-    agent      --Hold, Release, ZygoteSilent, Failed--> supervisor
+    front      --Beat, State, Drained, Failed--> supervisor
+    agent      --Beat, Hold, Release, ZygoteSilent, Failed--> supervisor
     agent      --Fork--------------------> zygote
     executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
     supervisor --Serving, Failed---------> whoever started the tree and watches it
@@ -66,6 +66,10 @@ class Reaped(Struct, frozen=True, kw_only=True, tag=True):
 
 class NewZygote(Struct, frozen=True, kw_only=True, tag=True):
     """The zygote was replaced; the attached descriptor leads to it."""
+
+
+class Beat(Struct, frozen=True, kw_only=True, tag=True):
+    """The event loop turns."""
 
 
 class State(Struct, frozen=True, kw_only=True, tag=True):
@@ -153,6 +157,7 @@ Note = (
     | Drain
     | Reaped
     | NewZygote
+    | Beat
     | State
     | Drained
     | Failed

@@ -21,9 +21,10 @@ from tercet.messages.effects import Fact
 from tercet.messages.events import DrainRequested
 from tercet.models import ModelCacheConfig, open_model
 from tercet.observe.metrics import Metrics
+from tercet.runtime.child import BEAT_S
 from tercet.runtime.codec import Facts
 from tercet.runtime.config import TreeConfig
-from tercet.runtime.control import Drain, Drained, Failed, State
+from tercet.runtime.control import Beat, Drain, Drained, Failed, State
 from tercet.runtime.driver import Ports
 from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
@@ -123,8 +124,13 @@ class Front:
         await self._http.open()
         self._control.end.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._told)
+        self._beat()
         self._look()
         await asyncio.Event().wait()
+
+    def _beat(self) -> None:
+        self._control.send(Beat())
+        self._loop.call_later(BEAT_S, self._beat)
 
     def _look(self) -> None:
         """Tell the supervisor whenever readiness changes."""

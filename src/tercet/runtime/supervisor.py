@@ -14,13 +14,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Epoch
 from tercet.observe.log import Log
+from tercet.runtime.child import BEAT_S, Child, kill
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.control import (
+    Beat,
     Begin,
     Channel,
     Drain,
@@ -61,14 +62,6 @@ FLUSH_S = 8.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass
-class _Child:
-    kind: str
-    pid: int
-    channel: Channel
-    began: float
-
-
 class Supervisor:
     """One tree from its start to its last trace."""
 
@@ -88,7 +81,7 @@ class Supervisor:
         self._secret = secrets.token_bytes(32)
         self._names: dict[Address, str] = {}
         self._listeners: dict[str, socket.socket] = {}
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._holdings = Holdings()
         self._epoch = 0
         self._zygote_end: Channel | None = None
@@ -96,6 +89,7 @@ class Supervisor:
         self._quick_deaths: dict[str, int] = {}
         self._restarts: list[tuple[float, str]] = []
         self._selector = selectors.DefaultSelector()
+        self._look_at = 0.0
         self._serving = False
         self._drain_until: float | None = None
         self._result: int | None = None
@@ -160,7 +154,7 @@ class Supervisor:
             self._zygote_end = agent_side
             parts = {"agent": zygote_side.fileno()}
         pid, channel = launch(kind)
-        child = _Child(kind, pid, channel, time.monotonic())
+        child = Child(kind, pid, channel)
         self._children[kind] = child
         self._selector.register(channel.end, selectors.EVENT_READ, lambda: self._heard(child))
         begin = Begin(
@@ -191,10 +185,10 @@ class Supervisor:
         if agent is not None and self._zygote_end is not None:
             self._tell(agent, NewZygote(), (self._zygote_end.fileno(),))
 
-    def _tell(self, child: _Child, note: Note, descriptors: tuple[int, ...] = ()) -> None:
+    def _tell(self, child: Child, note: Note, descriptors: tuple[int, ...] = ()) -> None:
         """A child that does not read has stopped: it is replaced like one that died."""
         if not child.channel.send(note, descriptors):
-            _kill(child.pid)
+            child.kill()
 
     # one turn
 
@@ -208,14 +202,22 @@ class Supervisor:
             self._log.line("warning", "drain.cut")
             self._result = 0
             return
-        deadlines = [at for at, _ in self._restarts]
+        if now >= self._look_at:
+            self._look_at = now + BEAT_S
+            self._look()
+        deadlines = [self._look_at, *(at for at, _ in self._restarts)]
         if self._drain_until is not None:
             deadlines.append(self._drain_until)
-        timeout = max(0.0, min(deadlines) - now) if deadlines else None
-        for key, _ in self._selector.select(timeout):
+        for key, _ in self._selector.select(max(0.0, min(deadlines) - now)):
             key.data()
             if self._result is not None:
                 return
+
+    def _look(self) -> None:
+        for child in self._children.values():
+            if child.hangs():
+                self._log.line("error", "process.hangs", name=child.kind)
+                child.kill()
 
     def _signalled(self, wakeup: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -241,7 +243,7 @@ class Supervisor:
         """Whoever started the tree never writes: something to read is its end."""
         self._result = 0
 
-    def _heard(self, child: _Child) -> bool:
+    def _heard(self, child: Child) -> bool:
         """Take one note; False if there is none now."""
         if child.channel.fileno() < 0:
             return False
@@ -256,8 +258,10 @@ class Supervisor:
         self._take(child, received[0], received[1])
         return True
 
-    def _take(self, child: _Child, note: Note, descriptors: list[int]) -> None:
+    def _take(self, child: Child, note: Note, descriptors: list[int]) -> None:
         match note:
+            case Beat():
+                child.beat()
             case State(ready=ready):
                 self._state(ready=ready)
             case Drained():
@@ -270,7 +274,7 @@ class Supervisor:
             case Hold():
                 self._holdings.hold(note, descriptors)
             case ZygoteSilent() if "zygote" in self._children:
-                _kill(self._children["zygote"].pid)
+                self._children["zygote"].kill()
             case Release(executor=executor):
                 self._holdings.release(executor)
             case _:
@@ -323,7 +327,7 @@ class Supervisor:
         self._log.line("error", "process.died", name=child.kind, how=how)
         self._plan_restart(child)
 
-    def _plan_restart(self, child: _Child) -> None:
+    def _plan_restart(self, child: Child) -> None:
         quick = time.monotonic() - child.began < QUICK_S
         deaths = self._quick_deaths.get(child.kind, 0) + 1 if quick else 0
         self._quick_deaths[child.kind] = deaths
@@ -336,10 +340,10 @@ class Supervisor:
     def _end(self) -> None:
         """Kill and reap every descendant, stopped ones too, and close all that was held."""
         for child in self._children.values():
-            _kill(child.pid)
+            child.kill()
         while True:
             for pid in children():
-                _kill(pid)
+                kill(pid)
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:
@@ -356,11 +360,6 @@ class Supervisor:
 def _noted(number: int, _: object) -> None:
     """A handler must exist for the wake-up descriptor to be written to."""
     del number
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def supervise(config: TreeConfig, *, on_serving: Callable[[str], None]) -> int:
