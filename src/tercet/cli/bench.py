@@ -1,16 +1,17 @@
 """`tercet bench serve`: load a server, print percentiles, write JSON."""
 
-import asyncio
 from pathlib import Path
 from random import Random
 
 import click
 import msgspec
+import uvloop
 from tqdm import tqdm
 
 from tercet.base.errors import Invalid
 from tercet.bench.client import Target, run_load, served_model
 from tercet.bench.records import Distribution, Objective, Summary, summarize
+from tercet.bench.traces import Replay, trace_requests
 from tercet.bench.workload import (
     BenchRequest,
     Lengths,
@@ -18,6 +19,9 @@ from tercet.bench.workload import (
     random_requests,
     with_arrivals,
 )
+
+REASONS_MAX = 5
+"""Shown of why requests failed; the JSON has all."""
 
 
 @click.group()
@@ -34,6 +38,21 @@ def command() -> None:
     "--dataset",
     type=click.Path(path_type=Path),
     help="Prompts from a file (.jsonl or text, may be .gz) instead of random tokens.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Times and lengths from a trace (Azure's CSV, may be .gz), prompts of random tokens.",
+)
+@click.option(
+    "--trace-speed",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Play the trace so many times faster.",
+)
+@click.option(
+    "--context-max", type=click.IntRange(2), help="Cut a trace's longer requests to this."
 )
 @click.option("--input-len", default=256, show_default=True, type=click.IntRange(1))
 @click.option("--output-len", default=64, show_default=True, type=click.IntRange(1))
@@ -80,7 +99,7 @@ def serve(**options: object) -> None:
     given = msgspec.convert(options, Options)
     requests = given.requests()
     objective = given.objective()
-    model = given.model or asyncio.run(served_model(given.url, given.api_key))
+    model = given.model or uvloop.run(served_model(given.url, given.api_key))
     target = Target(
         url=given.url,
         model=model,
@@ -88,7 +107,7 @@ def serve(**options: object) -> None:
         ignore_eos=not given.stop_at_end,
     )
     with tqdm(total=len(requests), unit="request", leave=False) as bar:
-        records, duration = asyncio.run(
+        records, duration = uvloop.run(
             run_load(
                 target,
                 requests,
@@ -101,7 +120,7 @@ def serve(**options: object) -> None:
     if given.output_json:
         given.output_json.write_bytes(msgspec.json.format(msgspec.json.encode(summary)))
     if summary.num_failed == summary.num_requests:
-        raise Invalid(f"every request failed: {summary.errors}")
+        raise Invalid(f"every request failed: {next(iter(_reasons(summary)), 'no reason')}")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +131,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None
     num_prompts: int
     dataset: Path | None
+    trace: Path | None
+    trace_speed: float
+    context_max: int | None
     input_len: int
     output_len: int
     length_spread: float
@@ -127,6 +149,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def requests(self) -> list[BenchRequest]:
         rand = Random(self.seed)
+        if self.trace:
+            replay = Replay(
+                count=self.num_prompts, speed=self.trace_speed, context_max=self.context_max
+            )
+            return trace_requests(self.trace, replay, vocab=self.vocab, rand=rand)
         if self.dataset:
             made = file_requests(
                 self.dataset, count=self.num_prompts, output_tokens=self.output_len
@@ -179,8 +206,13 @@ def show(summary: Summary) -> str:
     ]
     if summary.goodput_requests_per_s is not None:
         lines += ["", f"goodput          {summary.goodput_requests_per_s:.2f} requests/s"]
-    lines += [f"failed: {count} x {reason}" for reason, count in summary.errors.items()]
+    lines += [f"failed: {summary.errors[one]} x {one}" for one in _reasons(summary)[:REASONS_MAX]]
     return "\n".join(lines)
+
+
+def _reasons(summary: Summary) -> list[str]:
+    """Why requests failed, the most frequent first."""
+    return sorted(summary.errors, key=lambda reason: -summary.errors[reason])
 
 
 def _row(name: str, values: Distribution | None) -> str:
