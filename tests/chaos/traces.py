@@ -1,0 +1,82 @@
+"""What a tree has of processes, descriptors and shared memory: the same before and after chaos."""
+
+import contextlib
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import psutil
+from house import House
+
+_NUMBER = re.compile(r"\d+")
+
+
+def holdings(house: House) -> Counter[str]:
+    """Count what the processes of the tree have, by kind: equal for a tree at rest and later.
+
+    Descriptors and mappings are named without their numbers, executors without their ids.
+    """
+    found: Counter[str] = Counter()
+    for title, pids in house.processes().items():
+        kind = _NUMBER.sub("#", title)
+        for pid in pids:
+            found[kind] += 1
+            found.update(f"{kind}: {name}" for name in _of_process(pid))
+    return found
+
+
+def difference(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int]]:
+    """Give what there is more or less of, with both counts."""
+    names = sorted({*before, *after})
+    return {name: (before[name], after[name]) for name in names if before[name] != after[name]}
+
+
+def zombies(house: House) -> list[int]:
+    """Dead children of the tree that nobody has reaped."""
+    children = psutil.Process(house.tree.process.pid).children(recursive=True)
+    return [child.pid for child in children if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def abstract_sockets(house: House) -> set[str]:
+    """Names of listening Unix sockets of the tree."""
+    inodes = set()
+    for descriptor in _links(house.tree.process.pid):
+        if descriptor.startswith("socket:["):
+            inodes.add(descriptor[8:-1])
+    return {name for inode, name in _unix_sockets() if inode in inodes and name}
+
+
+def sockets_left(names: set[str]) -> set[str]:
+    return names & {name for _, name in _unix_sockets()}
+
+
+def files(cache: Path) -> set[str]:
+    """Everything in shared memory and in the model cache, and temporary files of ours."""
+    temporary = Path(tempfile.gettempdir()).iterdir()
+    ours = [path for path in temporary if "tercet" in path.name]
+    return set(map(str, (*Path("/dev/shm").iterdir(), *cache.rglob("*"), *ours)))
+
+
+def _of_process(pid: int) -> list[str]:
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    mapped = [
+        "mapped " + line.split(maxsplit=5)[5]
+        for line in maps
+        if "/memfd:" in line or "/dev/shm" in line
+    ]
+    return [_NUMBER.sub("#", name) for name in _links(pid) + mapped]
+
+
+def _links(pid: int) -> list[str]:
+    links = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(str(descriptor.readlink()))
+    return links
+
+
+def _unix_sockets() -> list[tuple[str, str]]:
+    """Inode and name of all of this host; a name is empty where there is none."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [(row[6], row[7] if len(row) > 7 else "") for row in rows]
