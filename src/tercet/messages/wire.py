@@ -24,14 +24,15 @@ class Role(StrEnum):
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag=True):
-    """First frame of every connection, in both directions; anything else closes it."""
+    """First record of every connection, in both directions; anything else closes it. Before it
+    the listener sends a challenge of 32 bytes (`runtime.identity`)."""
 
     protocol: int
     sender: Address
     epoch: Epoch
     nonce: bytes
     proof: bytes
-    """HMAC-SHA256 over (sender, epoch, nonce) under the cluster secret."""
+    """HMAC-SHA256 over (side, sender, epoch, dialer's nonce, challenge) under the cluster secret."""
 
 
 class SubmitTask(Struct, frozen=True, kw_only=True, tag=True):
