@@ -25,14 +25,15 @@ class Role(StrEnum):
 
 class Hello(Struct, frozen=True, kw_only=True, tag=True):
     """First record of every connection, in both directions; anything else closes it. Before it
-    the listener sends a challenge of 32 bytes (`runtime.identity`)."""
+    the listener sends a challenge of 32 bytes (`runtime.identity`).
+    """
 
     protocol: int
     sender: Address
     epoch: Epoch
     nonce: bytes
     proof: bytes
-    """HMAC-SHA256 over (side, sender, epoch, dialer's nonce, challenge) under the cluster secret."""
+    """HMAC-SHA256 under the cluster secret over side, sender, epoch, nonce and challenge."""
 
 
 class SubmitTask(Struct, frozen=True, kw_only=True, tag=True):
