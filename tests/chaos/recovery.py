@@ -16,16 +16,15 @@ def stalls(act: Act, outcomes: Sequence[Outcome]) -> list[float]:
     Which streams an executor had is nobody's business outside; how many they were is known, and
     the others go on at once: so they are the ones that waited longest.
     """
-    waits = [_stall(act.at, outcome) for outcome in outcomes if outcome.began < act.at]
+    waits = [_stall(act.at, outcome) for outcome in outcomes]
     return sorted(filter(None, waits), reverse=True)[: act.num_tasks]
 
 
 def _stall(moment: float, outcome: Outcome) -> float:
     """How long after the moment the longest silence ended that began about then; 0: none did."""
-    times = [outcome.began, *outcome.arrivals]
     silences = [
         (later - earlier, later - moment)
-        for earlier, later in pairwise(times)
+        for earlier, later in pairwise(outcome.arrivals)
         if earlier < moment + UNDER_WAY_S and later > moment
     ]
     return max(silences, default=(0.0, 0.0))[1]

@@ -23,7 +23,7 @@ class Act:
     at: float
     kind: str
     num_tasks: int
-    """Tasks that were at the executors it was done to."""
+    """Tasks that were computed by the executors it was done to."""
 
 
 def faults_of_replacements(*, replicas: int, count: int, rand: Random) -> tuple[Fault, ...]:
@@ -80,21 +80,24 @@ class Saboteur:
         for pid in victims:
             self._house.kill(pid, number)
 
+    def _spare(self, name: str) -> None:
+        self.done.append(Act(time.monotonic(), name, sum(self._tasks().values())))
+
     def _executors(self) -> list[str]:
         titles = [title for title in self._house.processes() if " task executor " in title]
         return sorted(titles)
 
     def _tasks(self) -> dict[str, int]:
-        """Tasks at each executor, by its id, as its last word told."""
+        """Tasks that each executor computes, by its id, as its last word told."""
         tasks: dict[str, int] = {}
         try:
             lines = self._house.client.get("/metrics").text.splitlines()
         except httpx.HTTPError:
             return tasks
         for line in lines:
-            if line.startswith(("vllm:num_requests_running{", "vllm:num_requests_waiting{")):
+            if line.startswith("vllm:num_requests_running{"):
                 engine = line.split('engine="')[1].split('"')[0]
-                tasks[engine] = tasks.get(engine, 0) + int(float(line.rsplit(" ", 1)[1]))
+                tasks[engine] = int(float(line.rsplit(" ", 1)[1]))
         return tasks
 
     def _one(self, name: str, number: int) -> None:
@@ -109,6 +112,7 @@ def _kill_with_agent(saboteur: Saboteur, name: str) -> None:
 
 
 _ACTS: dict[str, Callable[[Saboteur, str], None]] = {
+    "nothing, to compare": lambda who, name: who._spare(name),
     "kill an executor": lambda who, name: who._one(name, signal.SIGKILL),
     "stop an executor": lambda who, name: who._one(name, signal.SIGSTOP),
     "kill every executor": lambda who, name: who._harm(name, who._executors()),

@@ -221,6 +221,10 @@ class Reference:
                 return f"token {at} is {got}, not {expected}"
         return ""
 
+    def strays(self, outcome: Outcome) -> bool:
+        """Whether tokens differ anywhere, be it behind a near-tie."""
+        return outcome.tokens != self.tokens[: len(outcome.tokens)]
+
 
 def _margins(answer: Outcome) -> list[float]:
     """How far the best score leads at each position; a bound from below.

@@ -19,7 +19,12 @@ from tercet.base.tokenizer import BYTES_VOCAB
 from tercet.runtime.config import TreeConfig
 
 Build = Callable[[TreeConfig], Trial]
-EXECUTORS = {"kill an executor": 6, "stop an executor": 4, "kill every executor": 1}
+EXECUTORS = {
+    "nothing, to compare": 2,
+    "kill an executor": 6,
+    "stop an executor": 4,
+    "kill every executor": 1,
+}
 EVERYTHING = EXECUTORS | {
     "kill the agent": 2,
     "kill the zygote": 1,
@@ -52,10 +57,10 @@ def test_streams_go_on_while_their_executors_die_and_hang(
 ) -> None:
     """The short form."""
     faults = faults_of_replacements(replicas=2, count=5, rand=rand)
-    trial = build(chaos_config(cache, replicas=2, faults=faults))
+    trial = build(chaos_config(cache, replicas=2, kv_bytes=3 << 20, faults=faults))
     trial.measure(tiny_asks(rand, 12, tokens_max=150))
     each = dict.fromkeys(EVERYTHING, 1)
-    saboteur = Saboteur(trial.house, rand, pause_s=(0.7, 1.8), acts=each)
+    saboteur = Saboteur(trial.house, rand, pause_s=(0.9, 1.9), acts=each)
     go(trial, saboteur, rand, count=32, for_s=12.0, leaving=0.1)
     assert len(saboteur.done) >= 3
 
@@ -89,8 +94,8 @@ def test_fronts_die_under_fifty_clients(cache: Path, build: Build, rand: Random)
     """A dead front's clients see their connection close, after a beginning of the right text."""
     trial = build(chaos_config(cache, replicas=2))
     trial.measure(tiny_asks(rand, 24, tokens_max=200))
-    saboteur = Saboteur(trial.house, rand, pause_s=(3.0, 6.0), acts={"kill the front": 1})
-    trial.run(saboteur, rand, count=50, for_s=45.0, leaving=0.1)
+    saboteur = Saboteur(trial.house, rand, pause_s=(5.5, 8.0), acts={"kill the front": 1})
+    trial.run(saboteur, rand, count=50, for_s=60.0, leaving=0.1)
     whole, _ = trial.verdicts()
     print(trial.summary(saboteur, whole))
     assert not trial.deviations()

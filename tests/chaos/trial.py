@@ -27,7 +27,7 @@ def chaos_config(
     *,
     replicas: int,
     model: str | None = None,
-    kv_bytes: int = 6 << 20,
+    kv_bytes: int = 12 << 20,
     faults: tuple[Fault, ...] = (),
 ) -> TreeConfig:
     """A tree whose agent has little patience, with too little KV memory for comfort."""
@@ -87,11 +87,12 @@ class Trial:
     def summary(self, saboteur: Saboteur, whole: list[Outcome]) -> str:
         known = self._references.values()
         num_left = len(self.clients.outcomes) - len(whole)
-        num_other = sum(o.tokens != self._references[o.ask].tokens for o in whole)
+        num_other = sum(self._references[outcome.ask].strays(outcome) for outcome in whole)
+        num_broken = sum(bool(outcome.broken) for outcome in whole)
         num_ties = sum(one.num_ties for one in known)
         num_tokens = sum(len(outcome.tokens) for outcome in self.clients.outcomes)
         return (
-            f"\n{len(whole)} streams ended, {num_left} were left by their clients, "
+            f"\n{len(whole)} streams ended ({num_broken} cut), {num_left} left by their clients, "
             f"{num_tokens} tokens; near-ties: {num_ties} positions in "
             f"{sum(len(one.tokens) for one in known)}, {num_other} streams differ behind one\n"
             f"{recovery.table(saboteur.done, whole)}"
