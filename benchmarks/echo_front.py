@@ -25,8 +25,10 @@ async def serve(port: int) -> None:
         codec=load_codec("bytes"),
         template=None,
     )
-    app = create_app(EchoService((model,)), ApiConfig(), metrics=Metrics())
-    await HttpServer(app, socket.create_server(("127.0.0.1", port), backlog=2048)).open()
+    config = ApiConfig()
+    app = create_app(EchoService((model,)), config, metrics=Metrics())
+    listening = socket.create_server(("127.0.0.1", port), backlog=2048)
+    await HttpServer(app, listening, config=config).open()
     await asyncio.Event().wait()
 
 

@@ -38,7 +38,7 @@ def echo_server(config: ApiConfig | None = None, **echo) -> Iterator[tuple[str, 
 
     async def serve() -> None:
         app = create_app(service, config or ApiConfig(), metrics=Metrics())
-        server = HttpServer(app, listening, config=config)
+        server = HttpServer(app, listening, config=config or ApiConfig())
         end = asyncio.Event()
         ends.append((asyncio.get_running_loop(), end))
         await server.open()

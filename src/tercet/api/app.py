@@ -67,12 +67,12 @@ _PROBES = {
 
 
 class _Refusals:
-    """Every way to say no, in one shape."""
+    """Every way to say no, in one shape; asynchronous, or each would take a thread."""
 
     def __init__(self, *, retry_after_s: int) -> None:
         self._retry_after_s = retry_after_s
 
-    def invalid(self, request: Request, error: Exception) -> Response:
+    async def invalid(self, request: Request, error: Exception) -> Response:
         """Answer with what the client got wrong."""
         del request
         if not isinstance(error, Invalid):
@@ -81,14 +81,14 @@ class _Refusals:
             status_of(error), error.sentence, code=error.code, parameter=error.parameter
         )
 
-    def ended(self, request: Request, error: Exception) -> Response:
+    async def ended(self, request: Request, error: Exception) -> Response:
         """Answer with what the house could not do."""
         del request
         if not isinstance(error, Ended):
             raise error
         return self._respond(error.status, error.sentence, code=error.code)
 
-    def routing(self, request: Request, error: Exception) -> Response:
+    async def routing(self, request: Request, error: Exception) -> Response:
         """Answer that there is no such route, or not with this method."""
         if not isinstance(error, HTTPException):
             raise error
@@ -103,7 +103,7 @@ class _Refusals:
             return answer
         return self._respond(error.status_code, error.detail, code=None)
 
-    def unforeseen(self, request: Request, error: Exception) -> Response:
+    async def unforeseen(self, request: Request, error: Exception) -> Response:
         """Answer for a mistake of ours; the server's log has the rest."""
         del request, error
         return self._respond(500, "The server made a mistake.", code="internal_error")

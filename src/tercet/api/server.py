@@ -25,11 +25,8 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on a listening socket until it is closed."""
 
-    def __init__(
-        self, app: ASGIApp, sock: socket.socket, *, config: ApiConfig | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, sock: socket.socket, *, config: ApiConfig) -> None:
         self._socket = sock
-        config = config or ApiConfig()
         self._server = _Server(
             uvicorn.Config(
                 app,

@@ -119,8 +119,9 @@ class Front:
             return
         self._service.served = (served,)
         self._metrics.serve(served.names[:1])
-        app = create_app(self._service, self._begin.config.api, metrics=self._metrics)
-        self._http = HttpServer(app, self._sockets["http"])
+        config = self._begin.config.api
+        app = create_app(self._service, config, metrics=self._metrics)
+        self._http = HttpServer(app, self._sockets["http"], config=config)
         await self._http.open()
         self._control.end.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._told)

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 from api_client import CHAT, COMPLETIONS, Answer, House
 
 from tercet.api.config import ApiConfig
+from tercet.jobs.job import Failure, FailureCode
 
 HEALTHS = ["/health", "/live", "/ready", "/liveness", "/readiness", "/ping"]
 GUARDED = [
@@ -143,3 +145,27 @@ def test_configuration_is_checked():
             ApiConfig(**bad)
     with pytest.raises(ValueError, match="body_bytes_max"):
         ApiConfig(body_bytes_max=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (COMPLETIONS, {"model": "tiny", "prompt": []}, 400),
+        (COMPLETIONS, {"model": "x", "prompt": "a"}, 404),
+        ("/nothing", {}, 404),
+        (COMPLETIONS, {"model": "tiny", "prompt": "a"}, 503),
+    ],
+)
+def test_a_refusal_takes_no_thread(path, body, status):
+    """vllm#50150: what grows by the request; each refusal made a thread, up to forty of them."""
+    house = House()
+    house.service.refusal = Failure(FailureCode.OVERLOADED, "") if status == 503 else None
+
+    async def refused():
+        content = json.dumps(body).encode()
+        before = threading.active_count()
+        answers = await asyncio.gather(*(house.call("POST", path, content) for _ in range(5)))
+        assert {answer.status for answer in answers} == {status}
+        assert threading.active_count() == before
+
+    asyncio.run(refused())
