@@ -5,12 +5,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from tercet.engine.blas import BlasThreads
 from tercet.engine.engine import Engine
 from tercet.engine.progress import ProgressWriter
+from tercet.engine.threads import ThreadChoice
 from tercet.messages.effects import RunStep
 from tercet.messages.events import StepDone
 from tercet.runtime.supervise import OrStop
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many threads products get, step by step."""
+
+    blas: BlasThreads
+    choice: ThreadChoice
 
 
 class EngineThread:
@@ -23,8 +34,10 @@ class EngineThread:
         *,
         loop: asyncio.AbstractEventLoop,
         deliver: Callable[[StepDone], None],
+        threads: Threads,
     ) -> None:
         self._engine = engine
+        self._threads = threads
         self._progress = progress
         self._loop = loop
         self._deliver = deliver
@@ -42,7 +55,11 @@ class EngineThread:
         while True:
             step = self._steps.get()
             with OrStop(lambda number=step.plan.step: f"step {number} broke down"):  # type: ignore[misc]
-                self._progress.step_started(time.monotonic_ns(), step.predicted_ns)
+                started = time.monotonic_ns()
+                self._progress.step_started(started, step.predicted_ns)
+                self._threads.blas.use(self._threads.choice.threads)
                 result = self._engine.run(step.plan)
+                taken = time.monotonic_ns() - started
+                self._threads.choice.learn(taken_ns=taken, predicted_ns=step.predicted_ns)
                 self._progress.step_done()
             self._loop.call_soon_threadsafe(self._deliver, StepDone(result=result))

@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import threadpoolctl
 import uvloop
 
 from tercet.base.errors import Invalid, must
 from tercet.base.ids import Address
 from tercet.devices.choose import choose_device, resolve_device
+from tercet.engine.blas import BlasThreads
 from tercet.engine.build import kv_block_bytes, kv_block_shape
 from tercet.engine.engine import Engine
 from tercet.engine.measure import measure
 from tercet.engine.memory import AddressRange, arena_layout
 from tercet.engine.progress import PROGRESS_BYTES, ProgressWriter
+from tercet.engine.threads import ThreadChoice
 from tercet.messages.effects import Fact
 from tercet.messages.events import PeerJoined, TaskExecutorEvent
 from tercet.messages.plan import StepCost
@@ -35,7 +36,7 @@ from tercet.models import ModelCacheConfig, OpenedModel, open_model
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
-from tercet.runtime.engine_thread import EngineThread
+from tercet.runtime.engine_thread import EngineThread, Threads
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
 from tercet.runtime.peers import PeerEvent
@@ -67,6 +68,7 @@ class _Loaded:
     engine: Engine
     cost: StepCost
     capacity: Capacity
+    threads: Threads
 
 
 class Phases:
@@ -140,7 +142,8 @@ def _load(
     block_bytes = kv_block_bytes(model.shape, kind)
     birth.send(Wants(block_bytes=block_bytes, context_max=context_max))
     phases.over("TE-Load")
-    threadpoolctl.threadpool_limits(limits=wish.threads)
+    blas = BlasThreads()
+    first = blas.quicker(wish.threads)
     device = choose_device(kind, has_weights=weighty, cost=config.cost)
     executable = device.compile(model.program, model.weights())
     faulty = FaultyExecutable(executable, faults_of(config.runtime.faults, wish.executor))
@@ -162,7 +165,8 @@ def _load(
         cost=cost,
         fingerprint=f"{model.fingerprint} {device.numerics_id()}",
     )
-    return _Loaded(model, engine, cost, capacity), faulty
+    threads = Threads(blas, ThreadChoice(wish.threads, first=first))
+    return _Loaded(model, engine, cost, capacity, threads), faulty
 
 
 def _map_arena(birth: Channel, block_shape: tuple[int, ...]) -> AddressRange:
@@ -212,7 +216,11 @@ class _Executor:
         )
         self._machine = construction.make()
         self._thread = EngineThread(
-            self._loaded.engine, self._progress, loop=loop, deliver=self._deliver
+            self._loaded.engine,
+            self._progress,
+            loop=loop,
+            deliver=self._deliver,
+            threads=self._loaded.threads,
         )
         address = Address(f"executor/{self._wish.executor}")
         ports = Ports(run_step=self._thread.run_step, fact=self._note)
