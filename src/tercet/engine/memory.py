@@ -81,8 +81,9 @@ def block_bytes(block_shape: tuple[int, ...]) -> int:
 def make_arena(name: str, layout: ArenaLayout, *, populate: bool = True) -> int:
     """The descriptor of a new arena, zeroed and marked with its layout; it shows up as `name` in
     /proc. Its memory is really there (no later surprise) unless the caller leaves that to
-    `populate_arena`; `OSError` where the machine has not so much to give now. The caller keeps to its budget: a kernel that runs out of memory while it
-    populates an arena does not refuse, it kills.
+    `populate_arena`; `OSError` where the machine has not so much to give now. The caller keeps to
+    its budget: a kernel that runs out of memory while it populates an arena does not refuse, it
+    kills.
     """
     if layout.size_bytes > _available_bytes():
         raise OSError(errno.ENOMEM, f"an arena of {layout.size_bytes} bytes: not enough memory")
