@@ -268,7 +268,7 @@ class Supervisor:
                 self._result = 0
             case Failed(sentence=sentence) if self._serving:
                 # What could be served once may be again: it is tried on.
-                self._log.line("error", "process.failed", name=child.kind, why=sentence)
+                self._log.line("error", "tree.failed", told_by=child.kind, why=sentence)
             case Failed(sentence=sentence):
                 self._fail(sentence)
             case Hold():
