@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tercet.base.ids import Address, Epoch, ExecutorId
-from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.messages.effects import Effect, Forget, Kill, Send, Spawn, Wake
 from tercet.messages.events import (
@@ -63,9 +63,11 @@ class FakeHost:
 class Hosts:
     """Everything, with `check()` after every event; remembers every id that was ever spawned."""
 
-    def __init__(self, config: ClusterManagerConfig, agent: NodeAgentConfig, names: str) -> None:
+    def __init__(
+        self, config: ClusterManagerConfig, agent: NodeAgentConfig, names: str, *, count: int
+    ) -> None:
         self.now = SECOND
-        self.manager = ClusterManager(config)
+        self.manager = ClusterManager(config, groups=(GroupConfig(model="m", count=count),))
         self.hosts = [
             FakeHost(name, NodeAgent(agent, address=Address(f"agent/{name}")), agent)
             for name in names

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
+from tercet.cluster_manager.config import ClusterManagerConfig
 from tercet.node_agent.config import NodeAgentConfig
 
 AGENT = NodeAgentConfig(start_timeout_s=8.0, progress_floor_s=2.0)
@@ -17,13 +17,12 @@ class Cluster(RuleBasedStateMachine):
     def begin(self, count: int, hosts: str) -> None:
         self.count = count
         config = ClusterManagerConfig(
-            groups=(GroupConfig(model="m", count=count),),
             num_agents=len(hosts),
             backoff_s_max=4.0,
             start_timeout_s=12.0,
             agent_timeout_s=5.0,
         )
-        self.world = Hosts(config, AGENT, hosts)
+        self.world = Hosts(config, AGENT, hosts, count=count)
         for host in self.world.hosts:
             self.world.connect(host)
 

@@ -24,10 +24,8 @@ class GroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterManagerConfig:
-    """The target, and the patience on the way to it; every value is checked when it is made."""
+    """The patience on the way to what is wanted; every value is checked when it is made."""
 
-    groups: tuple[GroupConfig, ...] = ()
-    """What is wanted; no two of the same model and role."""
     num_agents: int = 1
     """So many agents report before the list of members is settled."""
     tick_s: float = 1.0
@@ -61,10 +59,3 @@ class ClusterManagerConfig:
             value = getattr(self, name)
             if value < 1:
                 raise Invalid(f"{name} is {value}; expected at least 1.", parameter=name)
-        kinds = [(group.model, group.role) for group in self.groups]
-        for kind in kinds:
-            if kinds.count(kind) > 1:
-                raise Invalid(
-                    f"the group {kind[0]}/{kind[1]} is given twice; expected one of each.",
-                    parameter="groups",
-                )

@@ -8,7 +8,7 @@ Level-triggered: no event is an order by itself, so a lost message costs a tick 
 
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
-from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.group import Group
 from tercet.cluster_manager.roster import Agent, Member, Roster
 from tercet.cluster_manager.standing import ClusterStanding
@@ -38,11 +38,23 @@ FRONT = "front/"
 
 
 class ClusterManager:
-    """Owns the decision which executors there are; lives at the address `cluster`."""
+    """Owns the decision which executors there are; lives at the address `cluster`.
 
-    def __init__(self, config: ClusterManagerConfig, *, next_executor: int = 0) -> None:
+    `groups` is what is wanted: no two of the same model and role.
+    """
+
+    def __init__(
+        self,
+        config: ClusterManagerConfig,
+        *,
+        groups: tuple[GroupConfig, ...] = (),
+        next_executor: int = 0,
+    ) -> None:
+        kinds = [(group.model, group.role) for group in groups]
+        for kind in kinds:
+            must(kinds.count(kind) == 1, f"the group {kind[0]}/{kind[1]} is wanted twice")
         self._config = config
-        self._groups = [Group(wanted, config) for wanted in config.groups]
+        self._groups = [Group(wanted, config) for wanted in groups]
         self._roster = Roster()
         self._fronts: dict[Address, Epoch] = {}
         self._next_executor = next_executor

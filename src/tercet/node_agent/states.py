@@ -1,11 +1,11 @@
 """The states of an executor on its host, as a table: what is not written cannot happen.
 
 START --> SPAWNING --SPAWNED--> STARTING --READY--> READY --+ READY (repeated)
-             | STOP                | STOP, STUCK     |    <-+
+             | STOP, STUCK         | STOP, STUCK     |    <-+
              v                     v                 | STOP, STUCK
           DOOMED ----SPAWNED----> KILLED <-----------+
-ADOPTED --> STARTING (it registers again)
-ANNOUNCED --> READY (it registered before the agent was told of it)
+a new agent's ADOPTED, or READY of an executor that it does not know yet --> STARTING
+SPAWNING --READY--> READY (its word overtook the driver's)
 every state -- EXITED --> gone; SPAWNING, DOOMED -- SPAWN_FAILED --> gone
 """
 

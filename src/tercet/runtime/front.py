@@ -1,7 +1,6 @@
 """A front's process: HTTP, the job executor and, in the first front, the cluster manager."""
 
 import asyncio
-import dataclasses
 import os
 import secrets
 import socket
@@ -24,13 +23,14 @@ from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.codec import Facts
 from tercet.runtime.config import TreeConfig
-from tercet.runtime.control import Beat, Drain, Drained, Failed, State
+from tercet.runtime.control import Beat, Drain, Drained, Failed
 from tercet.runtime.driver import Ports
 from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.service import FrontService
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+from tercet.runtime.telling import Telling
 from tercet.text.chat import open_chat_template
 from tercet.text.load import load_codec
 
@@ -80,9 +80,7 @@ class Front:
         self._loop = asyncio.get_running_loop()
         self._setting = Setting(begin, name="front", epoch=begin.epoch)
         group = GroupConfig(model=served_names(config)[0], count=config.runtime.replicas)
-        make_cluster = MakeClusterManager(
-            config=dataclasses.replace(config.cluster_manager, groups=(group,))
-        )
+        make_cluster = MakeClusterManager(config=config.cluster_manager, groups=(group,))
         make_jobs = MakeJobExecutor(
             config=config.job_executor, address=begin.address, seed=secrets.randbits(63)
         )
@@ -100,7 +98,7 @@ class Front:
         )
         self._cluster_host.peers = self._setting.peers(CLUSTER, self._cluster_host.deliver)
         self._http: HttpServer | None = None
-        self._said_ready = False
+        self._telling = Telling()
 
     async def serve(self) -> None:
         """Serve until the process is killed."""
@@ -134,14 +132,10 @@ class Front:
         self._loop.call_later(BEAT_S, self._beat)
 
     def _look(self) -> None:
-        """Tell the supervisor whenever readiness changes."""
-        ready = self._jobs.ready
-        if ready != self._said_ready:
-            self._said_ready = ready
-            self._control.send(State(ready=ready))
+        """Tell the supervisor whenever readiness, or why there is none, changes."""
         failed = self._cluster.standing().failed
-        if failed and not ready:
-            self._control.send(Failed(sentence=failed))
+        for note in self._telling.news(ready=self._jobs.ready, failed=failed):
+            self._control.send(note)
         self._loop.call_later(READY_LOOK_S, self._look)
 
     def _told(self) -> None:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address
 from tercet.base.rand import Rand
-from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.job_executor.machine import JobExecutor
@@ -21,6 +21,7 @@ class MakeJobExecutor(Struct, frozen=True, kw_only=True, tag=True):
 
 class MakeClusterManager(Struct, frozen=True, kw_only=True, tag=True):
     config: ClusterManagerConfig
+    groups: tuple[GroupConfig, ...]
 
     def make(self) -> ClusterManager:
-        return ClusterManager(self.config)
+        return ClusterManager(self.config, groups=self.groups)

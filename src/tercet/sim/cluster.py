@@ -146,7 +146,7 @@ class Cluster:
 
     def _start_cluster_manager(self, front: Node) -> None:
         group = GroupConfig(model=MODEL, count=self.spec.replicas)
-        machine = ClusterManager(ClusterManagerConfig(groups=(group,), tick_s=0.5))
+        machine = ClusterManager(ClusterManagerConfig(tick_s=0.5), groups=(group,))
         manager = self._node(CLUSTER, machine, front.epoch, _ignore)
         front.deliver(PeerJoined(peer=CLUSTER, epoch=manager.epoch))
         manager.deliver(PeerJoined(peer=front.address, epoch=front.epoch))

@@ -8,6 +8,7 @@ import pytest
 
 from tercet.base.errors import Invalid
 from tercet.cli.settings import Source, file_source, keys, resolve, set_source
+from tercet.runtime.config import TreeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,11 @@ class Inner:
 class Outer:
     model: str = "smollm2"
     inner: Inner = field(default_factory=Inner)
+
+
+def test_what_the_tree_decides_itself_cannot_be_set() -> None:
+    with pytest.raises(Invalid, match=r"unknown key 'cluster_manager.groups'"):
+        resolve(TreeConfig, [set_source(["cluster_manager.groups=[]"])])
 
 
 def test_the_last_source_wins_and_is_named() -> None:

@@ -39,11 +39,8 @@ class Cluster:
     """The machine, with short words for what happens to it; `check()` after every event."""
 
     def __init__(self, count: int = 2, **settings: float) -> None:
-        config = ClusterManagerConfig(
-            groups=(GroupConfig(model="m", count=count),),
-            **settings,  # type: ignore[arg-type]
-        )
-        self.machine = ClusterManager(config)
+        config = ClusterManagerConfig(**settings)  # type: ignore[arg-type]
+        self.machine = ClusterManager(config, groups=(GroupConfig(model="m", count=count),))
         self.now = 100 * SECOND
 
     def on(self, event: ClusterManagerEvent) -> list[Effect]:

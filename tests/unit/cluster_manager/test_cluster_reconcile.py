@@ -6,6 +6,7 @@ from cluster_cases import AGENT, SECOND, Cluster, lists, ready, starts, stops
 from tercet.base.errors import Invalid, InvariantBroken
 from tercet.base.ids import ExecutorId
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
+from tercet.cluster_manager.machine import ClusterManager
 from tercet.cluster_manager.states import MEMBER_STEPS, MemberEvent, MemberState, next_state
 from tercet.messages.effects import Send, Wake
 from tercet.messages.events import DrainRequested
@@ -215,13 +216,15 @@ def test_strangers_are_not_believed() -> None:
     [
         ({"tick_s": 0.0}, "tick_s is 0.0; expected a positive number."),
         ({"num_agents": 0}, "num_agents is 0; expected at least 1."),
-        (
-            {"groups": (GroupConfig(model="m"), GroupConfig(model="m"))},
-            "the group m/colocated is given twice; expected one of each.",
-        ),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(Invalid) as raised:
         ClusterManagerConfig(**settings)  # type: ignore[arg-type]
     assert raised.value.sentence == sentence
+
+
+def test_two_targets_for_one_kind_contradict_each_other() -> None:
+    twice = (GroupConfig(model="m"), GroupConfig(model="m", count=2))
+    with pytest.raises(InvariantBroken, match="m/colocated is wanted twice"):
+        ClusterManager(ClusterManagerConfig(), groups=twice)

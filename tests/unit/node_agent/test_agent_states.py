@@ -1,5 +1,7 @@
 """The life of an executor on its host, row by row."""
 
+import re
+
 import pytest
 from agent_cases import SECOND, Host, kinds, ready, told
 
@@ -8,6 +10,7 @@ from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.messages.effects import Forget, Kill, Spawn
 from tercet.messages.events import Adopted, PeerGone, PeerJoined, ProcessExited, SpawnFailed, Woke
 from tercet.messages.wire import AgentReport, ExecutorGone
+from tercet.node_agent import states
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.node_agent.states import EXECUTOR_STEPS, ExecutorEvent, ExecutorState, next_state
 
@@ -22,6 +25,12 @@ def test_every_pair_is_a_row_or_a_story(state: ExecutorState, event: ExecutorEve
     else:
         with pytest.raises(InvariantBroken, match=f"executor 1 is {state}: it cannot take"):
             next_state(state, event, ONE)
+
+
+def test_the_picture_draws_what_exists() -> None:
+    drawn = {*re.findall(r"[A-Z]{3,}(?:_[A-Z]+)?", str(states.__doc__))} - {"START"}
+    assert {*ExecutorEvent.__members__} <= drawn
+    assert drawn <= {*ExecutorEvent.__members__, *ExecutorState.__members__}
 
 
 def test_a_good_life() -> None:

@@ -22,7 +22,7 @@ FRONT = Address("front/0")
 def run(body: Callable[[FrontService, "Host[DrainRequested]"], None]) -> None:
     async def scene() -> None:
         machine = JobExecutor(JobExecutorConfig(), address=FRONT, rand=Rand(1))
-        cluster = ClusterManager(ClusterManagerConfig(groups=(GroupConfig(model="m"),)))
+        cluster = ClusterManager(ClusterManagerConfig(), groups=(GroupConfig(model="m"),))
         service = FrontService(Ids(Epoch(7)), machine, cluster)
         host = Host(Process(), FRONT, machine, epoch=Epoch(7), ports=Ports(emit=service.emit))
         service.host = host
