@@ -1,5 +1,6 @@
 """The command line as a person meets it: real processes, and what is printed works when pasted."""
 
+import os
 import re
 import signal
 import subprocess
@@ -103,13 +104,22 @@ def test_serve_prints_lines_that_work_when_pasted() -> None:
         assert httpx.get(f"{url[0]}/ready", trust_env=False).status_code == 200
         curl = next(line for line in printed if line.startswith("curl "))
         answer = subprocess.run(
-            ["/bin/sh", "-c", f"{curl} -s"], capture_output=True, text=True, check=True
+            ["/bin/sh", "-c", f"{curl} -s"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TERCET_API_KEY": "k1"},
+            check=True,
         )
+        assert "k1" not in "".join(printed)
         assert '"chat.completion"' in answer.stdout
         pasted = "\n".join(printed[printed.index(curl) + 2 :])
         assert len(pasted.splitlines()) == 3
         program = subprocess.run(
-            [sys.executable, "-c", pasted], capture_output=True, text=True, check=False
+            [sys.executable, "-c", pasted],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TERCET_API_KEY": "k1"},
+            check=False,
         )
         assert program.returncode == 0, program.stderr
     finally:

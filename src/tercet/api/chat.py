@@ -3,6 +3,7 @@
 from tercet.api.ask import Ask
 from tercet.api.body import kind_of, show
 from tercet.api.desk import Desk
+from tercet.api.edge import Ticket
 from tercet.api.fields import Fields, wrong
 from tercet.api.sampling import (
     check_prompt_logprobs,
@@ -27,7 +28,7 @@ _MEMBERS_IDLE = ("refusal", "annotations", "reasoning", "reasoning_content")
 """What SDKs send back when they repeat an answer: accepted, not shown to the model."""
 
 
-async def read_chat(fields: Fields, model: ServedModel, *, desk: Desk, request: str) -> Ask:
+async def read_chat(fields: Fields, model: ServedModel, *, desk: Desk, ticket: Ticket) -> Ask:
     """Check everything a client can get wrong, render the messages and tokenize them."""
     config = desk.config
     n = read_choices(fields, config)
@@ -53,7 +54,8 @@ async def read_chat(fields: Fields, model: ServedModel, *, desk: Desk, request: 
             prompts=(prompt,),
             sampling=sampling,
             n=n,
-            request=request,
+            namespace=ticket.tenant,
+            request=ticket.request,
         ),
         model=model,
         name=fields.text("model") or model.names[0],

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tercet.api.ask import Ask
 from tercet.api.desk import Desk
+from tercet.api.edge import Ticket
 from tercet.api.fields import Fields, token_ids, wrong
 from tercet.api.sampling import (
     check_prompt_logprobs,
@@ -23,7 +24,7 @@ MAX_TOKENS_DEFAULT = 16
 Prompt = str | tuple[int, ...]
 
 
-async def read_completion(fields: Fields, model: ServedModel, *, desk: Desk, request: str) -> Ask:
+async def read_completion(fields: Fields, model: ServedModel, *, desk: Desk, ticket: Ticket) -> Ask:
     """Check everything a client can get wrong and tokenize the prompts."""
     config = desk.config
     asked = read_prompts(fields, model, prompts_max=config.tasks_max)
@@ -61,7 +62,8 @@ async def read_completion(fields: Fields, model: ServedModel, *, desk: Desk, req
             prompts=prompts,
             sampling=sampling,
             n=n,
-            request=request,
+            namespace=ticket.tenant,
+            request=ticket.request,
         ),
         model=model,
         name=fields.text("model") or model.names[0],

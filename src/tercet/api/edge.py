@@ -23,6 +23,7 @@ HEALTH_PATHS = frozenset({"/health", "/live", "/ready", "/liveness", "/readiness
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_.:=+/@-]")
 _REQUEST_CHARS_MAX = 128
+_TENANT_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Ticket:
     """The client's `x-request-id` made harmless, or one of ours."""
     nonce: str
     """Sets the ids of this process apart from those of its predecessors."""
+    tenant: str
+    """Whose prompts it may share a cache with: a name of its API key that gives no key away."""
 
 
 def ticket_of(scope: Scope) -> Ticket:
@@ -61,7 +64,8 @@ class Edge:
             return  # no lifespan, and web sockets are closed by the server
         began = time.perf_counter_ns()
         request, authorization = self._read_headers(scope)
-        scope["tercet.ticket"] = Ticket(request, self._nonce)
+        tenant = self._tenant(authorization) if self._keys else ""
+        scope["tercet.ticket"] = Ticket(request, self._nonce, tenant or "")
         shown = request.encode()
         path: str = scope["path"]
 
@@ -77,7 +81,7 @@ class Edge:
         if path in HEALTH_PATHS:
             await self._app(scope, receive, tagged)
             return
-        if self._keys and not self._opens(authorization):
+        if tenant is None:
             await send_invalid(tagged, _no_key(authorization), retry_after_s=self._retry_after_s)
             return
         if self._num_open >= self._requests_max:
@@ -105,12 +109,16 @@ class Edge:
             request = f"req-{self._nonce}{self._num_requests:08x}"
         return request[:_REQUEST_CHARS_MAX], authorization
 
-    def _opens(self, authorization: bytes) -> bool:
-        """Compare with every key, in a time that does not depend on what is wrong."""
+    def _tenant(self, authorization: bytes) -> str | None:
+        """Give the tenant whose key was sent, or None; every key is compared, in a time that does
+        not depend on what is wrong.
+        """
         scheme, _, given = authorization.partition(b" ")
         digest = sha256(given.strip()).digest()
         matches = [hmac.compare_digest(digest, key) for key in self._keys]
-        return any(matches) and scheme.lower() == b"bearer"
+        if not any(matches) or scheme.lower() != b"bearer":
+            return None
+        return digest.hex()[:_TENANT_CHARS]
 
 
 def _no_key(authorization: bytes) -> Invalid:

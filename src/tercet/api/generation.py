@@ -9,7 +9,7 @@ from tercet.api.answers import Collected, header, whole
 from tercet.api.ask import Ask
 from tercet.api.body import Disconnected, read_object
 from tercet.api.desk import Desk
-from tercet.api.edge import ticket_of
+from tercet.api.edge import Ticket, ticket_of
 from tercet.api.errors import Ended, error_body, send_body
 from tercet.api.events import EventWriter, error_event
 from tercet.api.exchange import Exchange
@@ -30,7 +30,7 @@ class Reader(Protocol):
     """Makes an ask of an endpoint's fields, or raises `Invalid`."""
 
     def __call__(
-        self, fields: Fields, model: ServedModel, *, desk: Desk, request: str
+        self, fields: Fields, model: ServedModel, *, desk: Desk, ticket: Ticket
     ) -> Awaitable[Ask]: ...
 
 
@@ -54,7 +54,7 @@ class Generation:
             return
         fields = Fields(body, self._table)
         model = find_model(fields, self._service, required=True)
-        ask = await self._read(fields, model, desk=self._desk, request=ticket.request)
+        ask = await self._read(fields, model, desk=self._desk, ticket=ticket)
         with Exchange(
             ask,
             self._service,

@@ -18,6 +18,8 @@ from tercet.base.errors import Invalid
 from tercet.cli.settings import Resolved, Source, file_source, resolve, set_source
 from tercet.runtime.config import TreeConfig
 
+MODEL = "smollm2"
+"""What is served where nobody says what."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FLAGS: Mapping[str, tuple[str, str]] = {
@@ -87,7 +89,7 @@ def serving_options(command: Command) -> Command:
 def compose(context: click.Context, model: str | None) -> Resolved[TreeConfig]:
     """Resolve the configuration from everything the command was given."""
     given = context.params
-    sources = [Source("default", {"cache_folder": str(cache_folder())})]
+    sources = [Source("default", {"model": MODEL, "cache_folder": str(cache_folder())})]
     if given["config"] or default_config().is_file():
         sources.append(file_source(given["config"] or default_config()))
     sources.append(_flags(context, ParameterSource.ENVIRONMENT, "environment"))

@@ -23,7 +23,7 @@ def command() -> None:
 @click.pass_context
 def show(context: click.Context, /, model: str | None, *, changed: bool, **_: object) -> None:
     """Print the resolved configuration that `tercet serve` would use with the same options."""
-    resolved = compose(context, model or "smollm2")
+    resolved = compose(context, model)
     for name in keys(TreeConfig):
         origin = resolved.origins[name]
         if changed and origin == "default":

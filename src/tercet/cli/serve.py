@@ -21,7 +21,7 @@ def command(
     context: click.Context, /, model: str | None, model_flag: str | None, **_: object
 ) -> None:
     """Serve MODEL over HTTP: a name of `tercet models`, a folder, a .gguf file or a hub id."""
-    config = in_place(compose(context, model or model_flag or _default(context)).value)
+    config = in_place(compose(context, model or model_flag).value)
     sys.exit(supervise(config, on_serving=lambda url: click.echo(welcome(url, config))))
 
 
@@ -35,22 +35,20 @@ def in_place(config: TreeConfig) -> TreeConfig:
 def welcome(url: str, config: TreeConfig) -> str:
     """What a person can paste once the model can answer."""
     name = config.served_names[0]
-    key = config.api.api_keys[0] if config.api.api_keys else None
-    header = f" -H 'Authorization: Bearer {key}'" if key else ""
+    # The key itself stays off terminals and logs.
+    guarded = bool(config.api.api_keys)
+    header = ' -H "Authorization: Bearer $TERCET_API_KEY"' if guarded else ""
+    key = "__import__('os').environ['TERCET_API_KEY']" if guarded else '"none"'
+    note = ", TERCET_API_KEY being one of your keys" if guarded else ""
     body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hi!"}]})
     call = f'client.chat.completions.create(model="{name}", messages=messages)'
     curl = f"curl {url}/v1/chat/completions{header} -H 'Content-Type: application/json'"
     return "\n".join(
         [
-            f"\nServing {name} on {url} (Ctrl-C ends it)\n",
+            f"\nServing {name} on {url} (Ctrl-C ends it{note})\n",
             f"{curl} -d '{body}'\n",
             "import openai; messages = [{'role': 'user', 'content': 'Hi!'}]",
-            f'client = openai.OpenAI(base_url="{url}/v1", api_key="{key or "none"}")',
+            f'client = openai.OpenAI(base_url="{url}/v1", api_key={key})',
             f"print({call}.choices[0].message.content)\n",
         ]
     )
-
-
-def _default(context: click.Context) -> str | None:
-    """The registry's model, unless a configuration file names another."""
-    return None if context.params["config"] else "smollm2"

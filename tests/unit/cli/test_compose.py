@@ -12,14 +12,16 @@ from tercet.cli.settings import Resolved
 from tercet.runtime.config import TreeConfig
 
 
-def composed(*arguments: str, environment: dict[str, str] | None = None) -> Resolved[TreeConfig]:
+def composed(
+    *arguments: str, environment: dict[str, str] | None = None, model: str | None = "smollm2"
+) -> Resolved[TreeConfig]:
     found: list[Resolved[TreeConfig]] = []
 
     @click.command()
     @serving_options
     @click.pass_context
     def probe(context: click.Context, /, **_: object) -> None:
-        found.append(compose(context, "smollm2"))
+        found.append(compose(context, model))
 
     result = CliRunner().invoke(probe, arguments, env=environment, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -36,6 +38,14 @@ def test_defaults_serve_on_loopback() -> None:
     value = composed().value
     assert value.model == "smollm2"
     assert (value.runtime.host, value.runtime.port) == ("127.0.0.1", 8000)
+
+
+def test_a_file_may_name_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('model = "other"\n')
+    assert composed("--config", str(path), model=None).value.model == "other"
+    assert composed("--config", str(path), model="argued").value.model == "argued"
+    assert composed(model=None).value.model == "smollm2"
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
