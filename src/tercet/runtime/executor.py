@@ -22,9 +22,8 @@ from tercet.base.errors import Invalid, must
 from tercet.base.ids import Address
 from tercet.devices.choose import choose_device, resolve_device
 from tercet.engine.blas import BlasThreads
-from tercet.engine.build import kv_block_bytes, kv_block_shape
+from tercet.engine.build import build_engine, kv_block_bytes, kv_block_shape
 from tercet.engine.engine import Engine
-from tercet.engine.measure import measure
 from tercet.engine.memory import AddressRange, arena_layout
 from tercet.engine.progress import PROGRESS_BYTES, ProgressWriter
 from tercet.engine.threads import ThreadChoice
@@ -102,14 +101,13 @@ def live(
         setting = Setting(begin, name=f"executor/{wish.executor}", epoch=wish.epoch)
         phases.over("TE-Pre-Load")
         try:
-            loaded, faulty = _load(setting, wish, birth, phases)
+            loaded = _load(setting, wish, birth, phases)
         except Invalid as error:
             birth.send(Failed(sentence=error.sentence, code=error.code))
             os._exit(2)
         birth.close()
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
         writer = ProgressWriter(memoryview(page))
-        faulty.armed = True
         asyncio.run(_Executor(setting, wish, loaded, phases=phases, progress=writer).serve())
     os._exit(0)
 
@@ -130,9 +128,7 @@ def _answer(birth: Channel) -> tuple[Note, list[int]] | None:
     return received
 
 
-def _load(
-    setting: Setting, wish: Fork, birth: Channel, phases: Phases
-) -> tuple[_Loaded, FaultyExecutable]:
+def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Loaded:
     config = setting.begin.config
     cache = ModelCacheConfig(folder=Path(config.cache_folder))
     model = open_model(config.model, cache=cache)
@@ -145,19 +141,14 @@ def _load(
     blas = BlasThreads()
     first = blas.quicker(wish.threads)
     device = choose_device(kind, has_weights=weighty, cost=config.cost)
-    executable = device.compile(model.program, model.weights())
-    faulty = FaultyExecutable(executable, faults_of(config.runtime.faults, wish.executor))
     memory = _map_arena(birth, kv_block_shape(model.shape, kind))
-    faulty.bind(memory)
-    engine = Engine(
-        faulty,
-        shape=model.shape,
-        memory=memory,
-        max_slots=config.scheduling.max_slots,
-        clock=time.perf_counter_ns,
+    engine = build_engine(
+        model, device=device, memory=memory, max_slots=config.scheduling.max_slots
     )
-    blocks = range(memory.layout.num_blocks)
-    cost = measure(faulty, shape=model.shape, blocks=blocks, clock=time.perf_counter_ns)
+    cost = engine.measure()
+    faults = faults_of(config.runtime.faults, wish.executor)
+    if faults:
+        engine.executable = FaultyExecutable(engine.executable, faults)
     phases.over("TE-Post-Load")
     capacity = Capacity(
         num_blocks=memory.layout.num_blocks,
@@ -166,7 +157,7 @@ def _load(
         fingerprint=f"{model.fingerprint} {device.numerics_id()}",
     )
     threads = Threads(blas, ThreadChoice(wish.threads, first=first))
-    return _Loaded(model, engine, cost, capacity, threads), faulty
+    return _Loaded(model, engine, cost, capacity, threads)
 
 
 def _map_arena(birth: Channel, block_shape: tuple[int, ...]) -> AddressRange:

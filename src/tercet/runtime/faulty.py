@@ -24,18 +24,15 @@ class FaultyExecutable:
         self.kv_dtype: Any = inner.kv_dtype
         self._faults = faults
         self._step = 0
-        self.armed = False
-        """Set once the start's own measurements are over."""
 
     def bind(self, kv: KvMemory) -> None:
         self.inner.bind(kv)
 
     def run(self, batch: Batch) -> Outputs:
-        if self.armed:
-            self._step += 1
-            for fault in self._faults:
-                if self._applies(fault, batch):
-                    _misbehave(fault)
+        self._step += 1
+        for fault in self._faults:
+            if self._applies(fault, batch):
+                _misbehave(fault)
         return self.inner.run(batch)
 
     def _applies(self, fault: Fault, batch: Batch) -> bool:

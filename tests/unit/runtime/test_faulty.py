@@ -26,20 +26,17 @@ class Step:
         self.ids = np.array(ids, np.int32)
 
 
-def test_it_strikes_in_the_step_that_was_ordered_and_once_armed_only() -> None:
+def test_it_strikes_in_the_step_that_was_ordered() -> None:
     inner = Inner()
     faulty = FaultyExecutable(inner, (Fault(kind="raise", step=2),))  # type: ignore[arg-type]
-    assert [faulty.run(Step(1)) for _ in range(3)] == ["out"] * 3  # type: ignore[arg-type]
-    faulty.armed = True
-    faulty.run(Step(1))  # type: ignore[arg-type]
+    assert faulty.run(Step(1)) == "out"  # type: ignore[arg-type, comparison-overlap]
     with pytest.raises(InjectedFault):
         faulty.run(Step(1))  # type: ignore[arg-type]
-    assert inner.num_runs == 4
+    assert inner.num_runs == 1
 
 
 def test_it_strikes_whenever_the_token_is_computed() -> None:
     faulty = FaultyExecutable(Inner(), (Fault(kind="raise", token=9),))  # type: ignore[arg-type]
-    faulty.armed = True
     faulty.run(Step(1, 2))  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(InjectedFault):
