@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "engine"))
 
 from engine_cases import (
-    BLOCK_TOKENS,
     complete,
     engine_of,
     i4,
@@ -21,6 +20,7 @@ from engine_cases import (
     task_of,
 )
 
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import SlotOpening, StepPlan
 
 KINDS = [

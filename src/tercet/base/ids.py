@@ -25,6 +25,8 @@ Address = NewType("Address", str)
 Nanoseconds = NewType("Nanoseconds", int)
 BlockId = NewType("BlockId", int)
 """A block over all mapped arenas: arena number x blocks per arena + index."""
+BLOCK_TOKENS = 16
+"""Tokens whose KV one block holds, everywhere; a full block is the unit of sharing."""
 
 TASK_BITS = 12
 COUNTER_BITS = 32

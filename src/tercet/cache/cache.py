@@ -21,9 +21,8 @@ from array import array
 from msgspec import Struct
 
 from tercet.base.errors import must
-from tercet.base.ids import BlockId
+from tercet.base.ids import BLOCK_TOKENS, BlockId
 from tercet.cache.blocks import BlockPool
-from tercet.cache.identity import BLOCK_TOKENS
 from tercet.cache.radix import Node, RadixTree
 
 

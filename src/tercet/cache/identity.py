@@ -13,8 +13,8 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-BLOCK_TOKENS = 16
-"""Tokens of a block; equal to `devices.contract.BLOCK_TOKENS`, which a pure package cannot see."""
+from tercet.base.ids import BLOCK_TOKENS
+
 BLOCK_BYTES = 4 * BLOCK_TOKENS
 KEY_BYTES = 16
 

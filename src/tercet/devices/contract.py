@@ -21,8 +21,6 @@ I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
-BLOCK_TOKENS = 16
-"""Tokens of a KV block; a full block is the unit of sharing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

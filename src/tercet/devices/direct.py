@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import BLOCK_TOKENS, F32, Batch, Executable, Outputs, Sampling
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32, Batch, Executable, Outputs, Sampling
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import BLOCK_TOKENS, F32, I32, I64, Batch, MadeUp, Sampling
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32, I32, I64, Batch, MadeUp, Sampling
 from tercet.engine.slots import Flags, Slots
 from tercet.messages.plan import StepPlan
 

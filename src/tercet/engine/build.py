@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tercet.base.errors import must
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
-from tercet.devices.contract import BLOCK_TOKENS, F32, Device
+from tercet.devices.contract import F32, Device
 from tercet.devices.cost.device import COST_BLOCK_SHAPE
 from tercet.engine.engine import Engine
 from tercet.engine.memory import AddressRange, block_bytes

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import BLOCK_TOKENS, F32, U64, Batch, KvMemory, Outputs
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32, U64, Batch, KvMemory, Outputs
 from tercet.devices.noise import gumbel, mix64, noise_bits
 from tercet.devices.reference.sampling import sample
 

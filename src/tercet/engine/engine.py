@@ -6,8 +6,9 @@ from typing import Protocol
 import numpy as np
 
 from tercet.base.errors import must
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
-from tercet.devices.contract import BLOCK_TOKENS, I64, Executable
+from tercet.devices.contract import I64, Executable
 from tercet.engine.batch import build, seat
 from tercet.engine.measure import measure
 from tercet.engine.settle import nothing, settle

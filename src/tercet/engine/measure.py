@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
-from tercet.devices.contract import BLOCK_TOKENS, F64, Batch, Executable, MadeUp, Sampling
+from tercet.devices.contract import F64, Batch, Executable, MadeUp, Sampling
 from tercet.messages.plan import StepCost
 
 _BUDGET_NS = 250_000_000

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tercet.base.errors import must
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
 from tercet.base.rand import mix
-from tercet.devices.contract import BLOCK_TOKENS, F32, I32, I64, U64
+from tercet.devices.contract import F32, I32, I64, U64
 from tercet.engine.history import TokenCounts
 from tercet.jobs.job import Task
 from tercet.jobs.sampling import SamplingParameters

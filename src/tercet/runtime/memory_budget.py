@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from tercet.base.errors import Invalid
+from tercet.base.ids import BLOCK_TOKENS
 
 RESERVE_BYTES = 512 << 20
 """Left to the processes themselves, whatever the arenas take."""
@@ -20,7 +21,6 @@ ARENA_BYTES_MAX = 1 << 30
 NUM_BLOCKS_MAX = 1 << 16
 """The same as a number of blocks (a million tokens), for models whose blocks are tiny."""
 _UNLIMITED = 1 << 60
-BLOCK_TOKENS = 16
 
 
 @dataclass(frozen=True)

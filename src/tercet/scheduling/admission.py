@@ -7,8 +7,9 @@ All blocks for the known tokens are taken at admission, so a prompt that began i
 a later one; the reserve lets those that run grow, so that an admission is not undone at once.
 """
 
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.cache.cache import Cache
-from tercet.cache.identity import BLOCK_TOKENS, blocks_for
+from tercet.cache.identity import blocks_for
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
 

@@ -7,7 +7,7 @@
 
 from math import sqrt
 
-from tercet.cache.identity import BLOCK_TOKENS
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import StepCost
 
 

@@ -1,8 +1,8 @@
 """What must hold of a scheduler: sums after every event, everything now and then."""
 
 from tercet.base.errors import must
-from tercet.base.ids import BlockId
-from tercet.cache.identity import BLOCK_TOKENS, blocks_for
+from tercet.base.ids import BLOCK_TOKENS, BlockId
+from tercet.cache.identity import blocks_for
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.scheduling.states import RunState

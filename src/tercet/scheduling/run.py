@@ -15,9 +15,8 @@ from array import array
 
 from msgspec.structs import replace
 
-from tercet.base.ids import Address, TaskId, show_task
+from tercet.base.ids import BLOCK_TOKENS, Address, TaskId, show_task
 from tercet.cache.cache import Holding
-from tercet.cache.identity import BLOCK_TOKENS
 from tercet.jobs.job import Task, TokenLogprobs
 from tercet.messages.wire import SubmitTask
 from tercet.scheduling.states import RunState, step_to

@@ -9,8 +9,7 @@ come back once no plan names it.
 from array import array
 
 from tercet.base.errors import must
-from tercet.base.ids import Address
-from tercet.cache.identity import BLOCK_TOKENS
+from tercet.base.ids import BLOCK_TOKENS, Address
 from tercet.jobs.job import Finish, TokenLogprobs
 from tercet.messages.plan import FINISH_NONE, FINISH_STOP, StepResult
 from tercet.messages.wire import TaskUpdate

@@ -1,7 +1,7 @@
 from hashlib import blake2b
 
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.cache.identity import (
-    BLOCK_TOKENS,
     KEY_BYTES,
     blocks_for,
     child_key,

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tercet.base.ids import TaskId
+from tercet.base.ids import BLOCK_TOKENS, TaskId
 from tercet.base.model import ModelShape
-from tercet.devices.contract import BLOCK_TOKENS
 from tercet.engine.echo import EchoExecutable
 from tercet.engine.engine import Engine
 from tercet.engine.memory import private_memory

@@ -15,7 +15,7 @@ from engine_cases import (
     task_of,
 )
 
-from tercet.devices.contract import BLOCK_TOKENS
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import FINISH_LENGTH, FINISH_STOP
 
 PROMPT = tuple((7 * i + i * i) % VOCAB for i in range(40))

@@ -10,7 +10,8 @@ from typing import assert_never
 
 import numpy as np
 
-from tercet.devices.contract import BLOCK_TOKENS, F32
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32
 from tercet.devices.reference.attention import Attention
 from tercet.devices.reference.state import State
 from tercet.devices.reference.storage import ROWS_FIRST_MAX, Views

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import BLOCK_TOKENS, F32, KvMemory
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32, KvMemory
 from tercet.devices.reference.step import KvLayout, Step
 
 

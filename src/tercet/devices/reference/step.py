@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import BLOCK_TOKENS, F32, I64, Batch
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.devices.contract import F32, I64, Batch
 
 GATHER_NUMBERS_MAX = 1 << 20
 """Keys and values (numbers) that one group gathers at most: they should stay in a core's cache.

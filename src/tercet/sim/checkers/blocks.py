@@ -8,9 +8,8 @@ a fresh block may stand in no other open slot's table; a closed slot gives its b
 from array import array
 
 from tercet.base.errors import must
+from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import StepPlan
-
-BLOCK_TOKENS = 16
 
 
 class BlockChecker:
