@@ -1,6 +1,7 @@
 """Runs the benchmarks and prints their tables; `make bench` calls it."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -64,6 +65,7 @@ def main(data: str, only: tuple[str, ...], *, venv: bool, write: bool) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended
     try:
         main()
     except (Invalid, RuntimeError) as error:

@@ -1,6 +1,5 @@
 """Proportional set size of whole process trees, without what KV arenas hold."""
 
-import contextlib
 import json
 import re
 import urllib.request
@@ -10,55 +9,67 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import psutil
-
 from benchmarks.report import Bar, Table
 from benchmarks.trees import Served, serving
 
 EXECUTORS = (1, 2, 3)
 ARENA = "/memfd:tercet-kv"
+IMAGE = ".image"
 MB = 1e6
-STREAMS = 8
-TOKENS = 24
+STREAMS = 4
+TOKENS = 16
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$")
 
 
 @dataclass(frozen=True)
 class Weight:
-    """PSS of one process in MB: all of it, and the part that is arena pages."""
+    """PSS of one process in MB, by what the pages belong to."""
 
-    pss: float
     arena: float
-
-    @property
-    def rest(self) -> float:
-        return self.pss - self.arena
+    image_shared: float
+    """Its part of the model image."""
+    image: float
+    """All pages of the image that it has, whoever else has them."""
+    rest: float
 
 
 def memory() -> Table:
     """Weigh trees of one, two and three executors after each executor has worked."""
     trees = {count: _weigh(count) for count in EXECUTORS}
-    rows = []
+    rows: list[tuple[str | float, ...]] = []
+    totals = []
     for count, weights in trees.items():
-        for name, weight in weights.items():
-            rows.append((f"{count}", name, weight.pss, weight.arena, weight.rest))
-        rows.append((f"{count}", "all", *_sums(weights)))
-    totals = [_sums(weights)[2] for weights in trees.values()]
-    further = max(later - former for former, later in pairwise(totals))
+        for name, one in weights.items():
+            pss = one.arena + one.image_shared + one.rest
+            rows.append((f"{count}", name, pss, one.arena, one.image_shared, one.rest))
+        arena, rest = (
+            sum(getattr(w, part) for w in weights.values()) for part in ("arena", "rest")
+        )
+        image = max(one.image for one in weights.values())
+        totals.append(image + rest)
+        rows.append((f"{count}", "**all**", arena + image + rest, arena, image, rest))
+        rows.append((f"{count}", "**all without KV**", totals[-1], "", "", ""))
+    further = [later - former for former, later in pairwise(totals)]
     return Table(
-        title="Memory of the process tree (PSS)",
+        title="Memory of the process tree (PSS, MB)",
         command="python -m benchmarks --only memory",
-        columns=("executors", "process", "PSS, MB", "of it KV, MB", "without KV, MB"),
+        columns=("executors", "process", "all", "KV", "model image", "the rest"),
         rows=rows,
         bars=(
             Bar(what="one executor", value=totals[0] / 1e3, bound=1.2, unit="GB"),
-            Bar(what="each further one (the dearest)", value=further / 1e3, bound=0.25, unit="GB"),
+            Bar(
+                what="each further one (the dearest)",
+                value=max(further) / 1e3,
+                bound=0.25,
+                unit="GB",
+            ),
         ),
         note=(
             "`tercet serve smollm2 --replicas N`, read from /proc/PID/smaps after "
             f"{STREAMS} requests at once for every executor, {TOKENS} tokens each. KV is what "
             f"mappings named `{ARENA.removeprefix('/')}*` hold: PSS counts only pages that a "
-            "process touched. The model image is shared: each process has its part of it."
+            "process touched. The image is shared by the executors, each with its part; in a "
+            "tree's sum it is counted once, whole, even if programs outside share it too."
         ),
     )
 
@@ -69,7 +80,7 @@ def _weigh(replicas: int) -> dict[str, Weight]:
         with ThreadPoolExecutor(STREAMS * replicas) as pool:
             list(pool.map(lambda seed: _ask(served, seed), range(STREAMS * replicas)))
         return {
-            f"{name} ({pid})" if name in {"", "python"} else name: weight
+            name or f"process {pid}": weight
             for pid, name in served.processes().items()
             if (weight := weigh(pid)) is not None
         }
@@ -77,21 +88,31 @@ def _weigh(replicas: int) -> dict[str, Weight]:
 
 def weigh(pid: int) -> Weight | None:
     """Give the weight of a process, None if it has gone."""
-    with contextlib.suppress(OSError, psutil.NoSuchProcess):
-        pss = psutil.Process(pid).memory_full_info().pss
-        arena = sum(size for name, size in mappings(pid) if name.startswith(ARENA))
-        return Weight(pss / MB, arena / MB)
-    return None
+    arena = image_shared = image = rest = 0
+    try:
+        for name, pss, rss in mappings(pid):
+            if name.startswith(ARENA):
+                arena += pss
+            elif name.endswith(IMAGE):
+                image_shared += pss
+                image += rss
+            else:
+                rest += pss
+    except OSError:
+        return None
+    return Weight(arena / MB, image_shared / MB, image / MB, rest / MB)
 
 
-def mappings(pid: int) -> Iterator[tuple[str, int]]:
-    """Give the name and the PSS in bytes of every mapping."""
-    name = ""
+def mappings(pid: int) -> Iterator[tuple[str, int, int]]:
+    """Give name, PSS and RSS in bytes of every mapping."""
+    name, rss = "", 0
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if match := _MAPPING.match(line):
             name = match.group(1)
+        elif line.startswith("Rss:"):
+            rss = int(line.split()[1]) * 1024
         elif line.startswith("Pss:"):
-            yield name, int(line.split()[1]) * 1024
+            yield name, int(line.split()[1]) * 1024, rss
 
 
 def _wait_for(served: Served, replicas: int) -> None:
@@ -111,8 +132,3 @@ def _ask(served: Served, seed: int) -> None:
     )
     with urllib.request.urlopen(request) as answer:
         answer.read()
-
-
-def _sums(weights: dict[str, Weight]) -> tuple[float, float, float]:
-    every = weights.values()
-    return sum(w.pss for w in every), sum(w.arena for w in every), sum(w.rest for w in every)
