@@ -25,6 +25,17 @@ def test_the_tests_keep(rule: Rule) -> None:
     assert not problems, "\n".join(problems)
 
 
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """Without packages pytest collects each name once."""
+    seen: dict[str, Path] = {}
+    twice = [
+        f"{module.path} and {seen[module.name]}"
+        for module in modules_of_tests()
+        if module.name != "conftest" and seen.setdefault(module.name, module.path) != module.path
+    ]
+    assert not twice, "\n".join(twice)
+
+
 def test_modules_import_without_cycles() -> None:
     assert not (cycle := _cycle(_graph(modules()))), " -> ".join(cycle)
 

@@ -1,6 +1,5 @@
 from hashlib import blake2b
 
-from tercet.base.ids import BLOCK_TOKENS
 from tercet.cache.identity import (
     KEY_BYTES,
     blocks_for,
@@ -9,11 +8,6 @@ from tercet.cache.identity import (
     pack,
     root_key,
 )
-from tercet.devices import contract
-
-
-def test_a_block_is_what_devices_take_it_for():
-    assert BLOCK_TOKENS == contract.BLOCK_TOKENS
 
 
 def test_tokens_are_packed_little_endian():
