@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterable
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -11,6 +10,8 @@ from tercet.api.config import ApiConfig
 from tercet.base.errors import Invalid
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_OPENING = b"[{"
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -35,7 +36,7 @@ async def read_object(scope: Scope, receive: Receive, config: ApiConfig) -> dict
             ) from None
     if len(body) > config.body_bytes_max:
         raise _too_large(config)
-    return parse_object(body, depth_max=config.json_depth_max)
+    return parse_object(body, depth_max=config.json_depth_max, parts_max=config.json_parts_max)
 
 
 async def _read_rest(body: bytes, receive: Receive, config: ApiConfig) -> bytes:
@@ -86,22 +87,41 @@ def _over(value: bytes, config: ApiConfig) -> bool:
     return len(value) > 18 or int(value) > config.body_bytes_max
 
 
-def parse_object(body: bytes, *, depth_max: int) -> dict[str, object]:
-    """Decode a JSON object strictly: no NaN, no half characters, bounded depth."""
+def parse_object(body: bytes, *, depth_max: int, parts_max: int) -> dict[str, object]:
+    """Decode a JSON object strictly: no NaN, no half characters, bounded depth, and at most
+    `parts_max` lists and objects in it: millions of them, empty ones too, take seconds.
+    """
+    # Counting brackets is a bound from above that costs nothing; only then look where they are.
+    if body.count(b"[") + body.count(b"{") > min(depth_max, parts_max):
+        _check_brackets(_brackets(body), depth_max=depth_max, parts_max=parts_max)
     try:
         value: object = _decode(body)
-    except RecursionError:
-        raise _too_deep(depth_max) from None
     except msgspec.MsgspecError as error:
         raise Invalid(_why_malformed(body, str(error)), code="invalid_json") from None
     if not isinstance(value, dict):
         raise Invalid(
             f"The body is {kind_of(value)}, but a JSON object was expected.", code="invalid_json"
         )
-    # Counting brackets is a bound from above that costs nothing; only then walk.
-    if body.count(b"[") + body.count(b"{") > depth_max and _deeper(value, depth_max):
-        raise _too_deep(depth_max)
     return value
+
+
+def _brackets(body: bytes) -> bytes:
+    """Give the brackets of a JSON text, those in strings apart, at the speed of C."""
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(plain.split(b'"')[::2]).translate(None, _NO_BRACKETS)
+
+
+def _check_brackets(brackets: bytes, *, depth_max: int, parts_max: int) -> None:
+    depth = 0
+    for bracket in brackets[: 2 * parts_max]:
+        depth += 1 if bracket in _OPENING else -1
+        if depth > depth_max:
+            raise _too_deep(depth_max)
+    if brackets.count(b"[") + brackets.count(b"{") > parts_max:
+        raise Invalid(
+            f"The body has too many parts: at most {parts_max} lists and objects are accepted.",
+            code="invalid_json",
+        )
 
 
 def _too_deep(depth_max: int) -> Invalid:
@@ -124,20 +144,6 @@ def _why_malformed(body: bytes, why: str) -> str:
         return "The body holds half of a surrogate pair, which is not a character."
     why = why.removeprefix("JSON is malformed: ")
     return f"The body is not valid JSON: {why}."
-
-
-def _deeper(value: dict[str, object], levels: int) -> bool:
-    """Tell whether lists and objects nest deeper than so many levels; no recursion."""
-    layer: list[list[object] | dict[str, object]] = [value]
-    for _ in range(levels):
-        below: list[list[object] | dict[str, object]] = []
-        for item in layer:
-            inner: Iterable[object] = item.values() if isinstance(item, dict) else item
-            below.extend(part for part in inner if isinstance(part, list | dict))
-        if not below:
-            return False
-        layer = below
-    return True
 
 
 def show(value: object, *, chars_max: int = 60) -> str:

@@ -11,6 +11,7 @@ from tercet.api.sampling import (
     read_choices,
     read_delivery,
     read_sampling,
+    refuse_hopeless,
 )
 from tercet.api.service import ServedModel
 from tercet.base.errors import Invalid
@@ -97,6 +98,7 @@ async def read_messages(fields: Fields, model: ServedModel, *, desk: Desk) -> tu
         )
 
     text = await desk.tokenizing.call(size, render)
+    refuse_hopeless(model, text, prompt_field="messages")
     add_bos = fields.boolean("add_special_tokens")
     return (await desk.tokenizing.encode(model, [text], add_bos=add_bos))[0]
 

@@ -14,6 +14,7 @@ from tercet.api.sampling import (
     read_choices,
     read_delivery,
     read_sampling,
+    refuse_hopeless,
 )
 from tercet.api.service import ServedModel
 from tercet.base.errors import Invalid
@@ -121,6 +122,8 @@ async def _encode(
     asked: list[Prompt], model: ServedModel, *, desk: Desk, add_bos: bool
 ) -> tuple[tuple[int, ...], ...]:
     texts = [prompt for prompt in asked if isinstance(prompt, str)]
+    for text in texts:
+        refuse_hopeless(model, text, prompt_field="prompt")
     if not texts:
         return tuple(prompt for prompt in asked if not isinstance(prompt, str))
     encoded = iter(await desk.tokenizing.encode(model, texts, add_bos=add_bos))

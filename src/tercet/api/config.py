@@ -16,6 +16,10 @@ class ApiConfig:
     """A body that is not complete after so long is answered with 408."""
     json_depth_max: int = 32
     """Nesting of lists and objects in a body."""
+    json_parts_max: int = 1 << 16
+    """Lists and objects in a body, all together."""
+    detokenize_max: int = 1 << 18
+    """Token ids that `/detokenize` takes at a time."""
     requests_max: int = 4096
     """Open requests of one front; beyond, the answer is 503 at once."""
     choices_max: int = 128

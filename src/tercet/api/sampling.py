@@ -9,6 +9,8 @@ from tercet.base.errors import Invalid
 from tercet.jobs.sampling import SamplingParameters
 
 _INT_MAX = 2**31 - 1
+_SHRINKING = 4
+"""A text may become shorter before it is cut into tokens: Unicode joins up to four characters."""
 _SEED_BITS = (1 << 63) - 1
 _TOP_P_MIN = 1e-6
 """`top_p: 0` asks for the best token alone: so does any mass below the best token's."""
@@ -128,6 +130,13 @@ def fit_context(
             parameter="max_tokens" if room > 0 else prompt_field,
         )
     return asked
+
+
+def refuse_hopeless(model: ServedModel, text: str, *, prompt_field: str) -> None:
+    """Refuse a text that can't fit whatever its tokens are, before minutes are spent on it."""
+    least = len(text) // (_SHRINKING * model.codec.token_bytes_max)
+    if least >= model.context_max:
+        fit_context(model, prompt_max=least, prompt_field=prompt_field, asked=None, default=1)
 
 
 def check_prompt_logprobs(

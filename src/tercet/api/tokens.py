@@ -76,6 +76,8 @@ class Detokenize:
         value = fields.raw("tokens")
         if not isinstance(value, list):
             wrong("tokens", value, "a list of token ids")
+        if len(value) > self._desk.config.detokenize_max:
+            wrong("tokens", value, f"at most {self._desk.config.detokenize_max} token ids")
         tokens = token_ids("tokens", value, vocab=model.vocab)
         text = await self._desk.tokenizing.call(
             len(tokens), lambda: model.codec.decode(tokens, skip_special=False)

@@ -9,9 +9,13 @@ from tercet.base.errors import Invalid
 from tercet.text.detokenizer import Detokenizer, join, unfinished
 from tercet.text.vocabulary import Vocabulary
 
+_SHORT_CHARS = 2048
+
 
 class Codec:
-    """A tokenizer; immutable, so any thread may use it (encoding releases the interpreter)."""
+    """A tokenizer; immutable, so any thread may use it. While a long text is encoded other threads
+    go on.
+    """
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._vocabulary = vocabulary
@@ -26,6 +30,11 @@ class Codec:
     def vocab_size(self) -> int:
         """Number of tokens; a model may have more rows, whose ids have no text."""
         return len(self._pieces)
+
+    @cached_property
+    def token_bytes_max(self) -> int:
+        """Length of the longest token: a text of so many bytes has at least one token."""
+        return max(map(len, self._pieces), default=1)
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -59,6 +68,9 @@ class Codec:
         """
         tokenizer = self._tokenizer if special else self._plain
         try:
+            if len(text) > _SHORT_CHARS:
+                # The library releases the interpreter for batches only.
+                return tokenizer.encode_batch_fast([text], add_special_tokens=add_bos)[0].ids
             return tokenizer.encode(text, add_special_tokens=add_bos).ids
         except (UnicodeEncodeError, TypeError) as error:
             raise Invalid(

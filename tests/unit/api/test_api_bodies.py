@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
-from api_client import CHAT, COMPLETIONS, House
+from api_client import CHAT, CODEC, COMPLETIONS, CONTEXT, House
 
 from tercet.api.config import ApiConfig
+from tercet.api.tokenizing import Tokenizing
 
 GOOD = b'{"model":"tiny","prompt":"abc","max_tokens":1}'
 POSTS = [COMPLETIONS, CHAT, "/tokenize", "/detokenize"]
@@ -140,3 +141,40 @@ def test_a_long_list_of_ids_is_no_depth(house):
     answer = many.post(COMPLETIONS, {"model": "tiny", "prompt": [[1, 2]] * 50, "max_tokens": 1})
     assert answer.status == 200
     assert len(answer.json["choices"]) == 50
+
+
+@pytest.mark.parametrize("part", ["[1],", "{},", '{"a":[]},', '"[{\\"}]",[],'])
+def test_a_body_of_very_many_parts_is_refused(house, part):
+    """Input that kills the server: millions of lists took so long that the front seemed dead."""
+    many = (part * 70_000).encode()
+    for body in (b'{"model":"tiny","prompt":[' + many + b"[1]]}", b'{"metadata":[' + many + b"1]}"):
+        assert "too many parts" in house.post(COMPLETIONS, body).error["message"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{[" * 40_000, '\\"[{' * 30_000, "\\\\" * 40_000 + "[" * 80_000]
+)
+def test_brackets_in_strings_are_text(text):
+    """Code is full of them."""
+    house = House(ApiConfig(json_parts_max=100))
+    fields = {"prompt": ["a", text], "max_tokens": 1, "model": "tiny"}
+    assert house.post(COMPLETIONS, fields).error["code"] == "context_length_exceeded"
+    assert house.complete(prompt=text[:500] + "[", max_tokens=1).status == 200
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(house, monkeypatch):
+    """Input that kills the server: megabytes of text kept the tokenizer busy for many seconds."""
+    monkeypatch.setattr(Tokenizing, "encode", None)
+    text = "a" * (4 * CODEC.token_bytes_max * CONTEXT)
+    for answer in (house.complete(prompt=text), house.complete(prompt=["a", text])):
+        assert answer.error["code"] == "context_length_exceeded"
+        assert answer.error["param"] == "prompt"
+    answer = house.chat(text)
+    assert answer.error["code"] == "context_length_exceeded"
+    assert answer.error["param"] == "messages"
+
+
+def test_very_many_tokens_are_not_detokenized(house):
+    few = House(ApiConfig(detokenize_max=10))
+    assert few.post("/detokenize", {"tokens": [97] * 10}).json["prompt"] == "a" * 10
+    assert few.post("/detokenize", {"tokens": [97] * 11}).error["param"] == "tokens"

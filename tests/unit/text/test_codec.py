@@ -80,3 +80,32 @@ def test_bytes_are_their_own_tokens():
     assert made.encode("hé\n") == list("hé\n".encode())
     assert made.encode("<|im_start|>a<|im_end|>") == [258, 97, 259]
     assert [made.token_bytes(byte) for byte in range(256)] == [bytes([b]) for b in range(256)]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("special", [True, False])
+def test_others_go_on_while_a_long_text_is_encoded(name, special):
+    """Input that kills the server: a long text stopped the loop until the front seemed dead."""
+    made = codec(name)
+    made.encode("build what is built late", special=special)
+    text = "Some words, 12345 numbers and 日本語. " * 5000
+    turns = 0
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(made.encode, text, special=special)
+        while not encoding.done():
+            turns += 1
+    assert turns > 1000
+    assert encoding.result()[-1000:] == made.encode(text, special=special)[-1000:]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_long_and_short_texts_become_the_same_tokens(name):
+    """Two ways into the library lead to one answer."""
+    made = codec(name)
+    text = "<|im_start|> Žluťoučký kůň, 日本語 😀 1234567 \n\n  x"
+    long = text + "\n" * 2048
+    for add_bos in (True, False):
+        split = made.encode(long, add_bos=add_bos)
+        known = made.encode(text, add_bos=add_bos)
+        assert split[: len(known) - 8] == known[:-8]
+        assert made.decode(split, skip_special=False).endswith("\n" * 2048)
