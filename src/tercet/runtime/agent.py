@@ -162,17 +162,18 @@ class Agent:
         else:
             self._unborn(resident, "there is no zygote now")
 
-    def _heard(self, resident: Resident, birth: Channel) -> None:
+    def _heard(self, resident: Resident, birth: Channel) -> bool:
+        """Take one note; False if there is none now."""
         try:
             received = birth.receive()
         except BlockingIOError:
-            return
+            return False
         if received is None:
             self._loop.remove_reader(birth.fileno())
             resident.close_birth()
             if resident.pidfd is None:
                 self._unborn(resident, "it died at birth")
-            return
+            return False
         note, descriptors = received
         match note:
             case Born(pid=pid):
@@ -185,9 +186,10 @@ class Agent:
             case Wants():
                 self._lend(resident, note)
             case Failed():
-                self._control.send(note)
+                self._failed(resident, note)
             case _:
                 must(False, f"an executor says {type(note).__name__} at birth")
+        return True
 
     def _look_for(self, resident: Resident) -> None:
         """Give up on a birth that takes too long: without its birth channel a process that comes
@@ -210,7 +212,8 @@ class Agent:
             layout = arena_layout(wants.block_bytes, budget.num_blocks)
             arena = make_arena(f"tercet-kv-{resident.executor}", layout, populate=False)
         except Invalid as error:
-            self._control.send(Failed(sentence=error.sentence, code=error.code))
+            self._failed(resident, Failed(sentence=error.sentence, code=error.code))
+            resident.kill()
             return
         except OSError as error:
             self._no_memory(resident, error)
@@ -230,10 +233,15 @@ class Agent:
         finally:
             os.close(arena)
 
+    def _failed(self, resident: Resident, note: Failed) -> None:
+        """Keep why it cannot start for the cluster; a tree that never served ends with it."""
+        resident.why = note.sentence
+        self._control.send(note)
+
     def _no_memory(self, resident: Resident, error: OSError) -> None:
-        self._setting.log.line(
-            "error", "arena.failed", executor=resident.executor, why=error.strerror or str(error)
-        )
+        why = error.strerror or str(error)
+        self._setting.log.line("error", "arena.failed", executor=resident.executor, why=why)
+        resident.why = f"there is no memory for its arena: {why}"
         resident.kill()
 
     def _budget_for(self, wants: Wants) -> MemoryBudget:
@@ -273,8 +281,9 @@ class Agent:
         resident.dead = True
         if resident.pidfd is not None:
             self._loop.remove_reader(resident.pidfd)
-        reason = f"its process ended: {resident.how or 'unseen'}"
-        self._deliver(ProcessExited(executor=resident.executor, reason=reason))
+        while resident.birth is not None and self._heard(resident, resident.birth):
+            pass  # what it said before it died still counts
+        self._deliver(ProcessExited(executor=resident.executor, reason=resident.reason))
 
     def _kill(self, effect: Kill) -> None:
         resident = self._residents.get(effect.executor)

@@ -23,8 +23,15 @@ class Resident:
         self.dead = False
         self.how = ""
         """The supervisor's word on how the process ended, if it came."""
+        self.why = ""
+        """A sentence on why it could not start, its own or the agent's."""
         self._page = mmap.mmap(progress, PROGRESS_BYTES, prot=mmap.PROT_READ)
         self._reader = ProgressReader(memoryview(self._page))
+
+    @property
+    def reason(self) -> str:
+        """Why it is gone, for whoever asks for it."""
+        return self.why or f"its process ended: {self.how or 'unseen'}"
 
     @property
     def pidfd(self) -> int | None:
