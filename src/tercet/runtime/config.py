@@ -13,6 +13,8 @@ from tercet.observe.config import ObserveConfig
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import TaskExecutorConfig
 
+CHAT_TEMPLATE_BYTES_MAX = 4 << 20
+"""Every process of the tree gets a copy."""
 FaultKind = Literal["raise", "exit", "sleep", "spin", "hold_gil"]
 
 
@@ -104,3 +106,12 @@ class TreeConfig:
     cost: CostConfig = field(default_factory=CostConfig)
     observe: ObserveConfig = field(default_factory=ObserveConfig)
     node_agent: NodeAgentConfig = field(default_factory=NodeAgentConfig)
+
+    def __post_init__(self) -> None:
+        size = len((self.chat_template or "").encode())
+        if size > CHAT_TEMPLATE_BYTES_MAX:
+            raise Invalid(
+                f"The chat template has {size} bytes; at most {CHAT_TEMPLATE_BYTES_MAX} are "
+                "served.",
+                parameter="chat_template",
+            )

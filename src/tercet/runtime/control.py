@@ -7,21 +7,28 @@
     executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
     supervisor --Serving, Failed---------> whoever started the tree and watches it
 
-Every channel is a pair of Unix sockets that keep message borders; its end is the peer's end.
+Every channel is a pair of Unix sockets that keep message borders; its end is the peer's end. A
+note that is too long for a message (a configuration with a large chat template) goes along as a
+memory file: `Attached`, whose last descriptor it is.
 """
 
 import array
 import contextlib
+import os
 import socket
 from typing import Any
 
 from msgspec import Struct, msgpack
 
+from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.messages.wire import Role
 from tercet.runtime.config import TreeConfig
 
-_BYTES_MAX = 1 << 18
+_MESSAGE_BYTES_MAX = 1 << 16
+"""Every kernel's default buffers take as much in one piece."""
+_BUFFER_BYTES = 1 << 18
+NOTE_BYTES_MAX = 1 << 26
 _DESCRIPTORS_MAX = 16
 _ANCILLARY_BYTES_MAX = socket.CMSG_LEN(_DESCRIPTORS_MAX * array.array("i").itemsize)
 
@@ -151,6 +158,12 @@ class Launch(Struct, frozen=True, kw_only=True, tag=True):
     config: TreeConfig
 
 
+class Attached(Struct, frozen=True, kw_only=True, tag=True):
+    """The note itself is in the memory file that comes with this, after its own descriptors."""
+
+    size_bytes: int
+
+
 Note = (
     Begin
     | Held
@@ -172,7 +185,8 @@ Note = (
     | Serving
     | Launch
 )
-_decoder: msgpack.Decoder[Any] = msgpack.Decoder(Note)
+_notes: msgpack.Decoder[Any] = msgpack.Decoder(Note)
+_messages: msgpack.Decoder[Any] = msgpack.Decoder(Note | Attached)
 _encoder = msgpack.Encoder()
 
 
@@ -187,8 +201,20 @@ class Channel:
 
     def send(self, note: Note, descriptors: tuple[int, ...] = ()) -> bool:
         """Send, with copies of the descriptors; False if the peer is gone or does not read."""
+        data = _encoder.encode(note)
+        if len(data) <= _MESSAGE_BYTES_MAX:
+            return self._send(data, descriptors)
+        must(len(data) <= NOTE_BYTES_MAX, f"a note of {len(data)} bytes")
+        file = _memory_file(data)
         try:
-            socket.send_fds(self.end, [_encoder.encode(note)], list(descriptors))
+            attached = _encoder.encode(Attached(size_bytes=len(data)))
+            return self._send(attached, (*descriptors, file))
+        finally:
+            os.close(file)
+
+    def _send(self, data: bytes, descriptors: tuple[int, ...]) -> bool:
+        try:
+            socket.send_fds(self.end, [data], list(descriptors))
         except OSError:
             return False
         return True
@@ -200,18 +226,44 @@ class Channel:
         """
         try:
             data, ancillary, _, _ = self.end.recvmsg(
-                _BYTES_MAX, _ANCILLARY_BYTES_MAX, socket.MSG_CMSG_CLOEXEC
+                _MESSAGE_BYTES_MAX, _ANCILLARY_BYTES_MAX, socket.MSG_CMSG_CLOEXEC
             )
         except ConnectionError:
             return None
         if not data:
             return None
-        note: Note = _decoder.decode(data)
-        return note, _descriptors_in(ancillary)
+        descriptors = _descriptors_in(ancillary)
+        message: Note | Attached = _messages.decode(data)
+        if not isinstance(message, Attached):
+            return message, descriptors
+        note: Note = _notes.decode(_taken(descriptors.pop(), message.size_bytes))
+        return note, descriptors
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.end.close()
+
+
+def _memory_file(data: bytes) -> int:
+    """Give the descriptor of a new memory file that holds the data."""
+    file = os.memfd_create("tercet-note", os.MFD_CLOEXEC)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(file, data[written:], written)
+    return file
+
+
+def _taken(file: int, size: int) -> bytes:
+    """Give what a memory file holds, and close it."""
+    try:
+        parts: list[bytes] = []
+        at = 0
+        while at < size and (part := os.pread(file, size - at, at)):
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
 
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
@@ -229,7 +281,7 @@ def channel_pair() -> tuple[Channel, Channel]:
     """Give both ends of a new channel."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (one, other):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BYTES_MAX)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
     return Channel(one), Channel(other)
 
 

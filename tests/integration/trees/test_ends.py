@@ -1,5 +1,6 @@
 """How a tree ends, and that nothing of it is left."""
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -76,3 +77,24 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(cache: Path, build: Build) -
     port = int(house.tree.url.rsplit(":", 1)[1])
     with pytest.raises(Invalid, match=f"port {port}"):
         start_tree(tree_config(cache, port=port))
+
+
+def test_a_configuration_too_long_for_one_message_reaches_every_process(
+    cache: Path, build: Build
+) -> None:
+    template = "{# " + "x" * 400_000 + " #}{{ messages[0].content }}"
+    house = build(dataclasses.replace(tree_config(cache), chat_template=template))
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "abc"}],
+        "max_tokens": 2,
+        "ignore_eos": True,
+    }
+    answer = house.client.post("/v1/chat/completions", json=body)
+    assert answer.json()["usage"]["prompt_tokens"] == 3
+    zygote, agent = house.pid("tercet: zygote"), house.pid("tercet: node agent")
+    house.kill(zygote)
+    house.kill(agent)
+    house.kill(house.executors()[0])
+    until(lambda: house.ready() and house.pids("tercet: zygote") != [zygote], "all are back")
+    house.complete()
