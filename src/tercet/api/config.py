@@ -18,6 +18,8 @@ class ApiConfig:
     """Nesting of lists and objects in a body."""
     json_parts_max: int = 1 << 16
     """Lists and objects in a body, all together."""
+    tokenize_chars_max: int = 1 << 20
+    """Characters that `/tokenize` takes at a time."""
     detokenize_max: int = 1 << 18
     """Token ids that `/detokenize` takes at a time."""
     requests_max: int = 4096

@@ -30,16 +30,20 @@ class Tokenize:
         fields = Fields(body, TOKENIZE)
         model = find_model(fields, self._service, required=False)
         tokens = await self._tokens(fields, model)
-        strings = None
-        if fields.boolean("return_token_strs"):
-            strings = [model.codec.token_text(token) for token in tokens]
-        answer = {
-            "count": len(tokens),
-            "max_model_len": model.context_max,
-            "tokens": tokens,
-            "token_strs": strings,
-        }
-        await send_body(send, 200, msgspec.json.encode(answer))
+        wants_strings = fields.boolean("return_token_strs")
+
+        def answer() -> bytes:
+            text_of = model.codec.token_text
+            return msgspec.json.encode(
+                {
+                    "count": len(tokens),
+                    "max_model_len": model.context_max,
+                    "tokens": tokens,
+                    "token_strs": [text_of(token) for token in tokens] if wants_strings else None,
+                }
+            )
+
+        await send_body(send, 200, await self._desk.tokenizing.call(len(tokens), answer))
 
     async def _tokens(self, fields: Fields, model: ServedModel) -> Sequence[int]:
         text = fields.text("prompt")
@@ -55,6 +59,12 @@ class Tokenize:
             )
         if not text:
             return []
+        chars_max = self._desk.config.tokenize_chars_max
+        if len(text) > chars_max:
+            raise Invalid(
+                f"prompt has {len(text)} characters, but at most {chars_max} are tokenized.",
+                parameter="prompt",
+            )
         add_bos = fields.boolean("add_special_tokens", default=True)
         return (await self._desk.tokenizing.encode(model, [text], add_bos=add_bos))[0]
 

@@ -178,3 +178,9 @@ def test_very_many_tokens_are_not_detokenized(house):
     few = House(ApiConfig(detokenize_max=10))
     assert few.post("/detokenize", {"tokens": [97] * 10}).json["prompt"] == "a" * 10
     assert few.post("/detokenize", {"tokens": [97] * 11}).error["param"] == "tokens"
+
+
+def test_a_very_long_text_is_not_tokenized():
+    few = House(ApiConfig(tokenize_chars_max=10))
+    assert few.post("/tokenize", {"prompt": "a" * 10}).json["count"] == 10
+    assert few.post("/tokenize", {"prompt": "a" * 11}).error["param"] == "prompt"

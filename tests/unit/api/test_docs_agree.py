@@ -92,6 +92,7 @@ def test_limits_are_the_defaults():
         f"{config.body_bytes_max >> 20} MiB",
         f"{config.json_depth_max} levels",
         f"{config.json_parts_max:,} lists and objects",
+        f"{config.tokenize_chars_max:,} characters to tokenize",
         f"{config.detokenize_max:,} ids to detokenize",
         f"{config.prompt_logprobs_max:,} log-probabilities",
         f"{config.stop_strings_max} stop strings of {config.stop_string_chars_max} characters",
