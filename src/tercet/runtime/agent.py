@@ -40,6 +40,7 @@ from tercet.runtime.control import (
     channel_from,
     channel_pair,
 )
+from tercet.runtime.cores import threads_each, usable_cores
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
@@ -67,6 +68,7 @@ class Agent:
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
         self._residents: dict[ExecutorId, Resident] = {}
         self._budget: MemoryBudget | None = None
+        self._threads = self._share_cores()
         self._loop = asyncio.get_running_loop()
         construction = MakeNodeAgent(
             config=begin.config.node_agent,
@@ -134,12 +136,20 @@ class Agent:
         self._deliver(Adopted(executor=note.executor, pid=note.pid))
         self._watch(resident)
 
+    def _share_cores(self) -> int:
+        """Give the threads of each executor."""
+        runtime = self._begin.config.runtime
+        cores = usable_cores()
+        threads = runtime.threads or threads_each(runtime.replicas, cores)
+        self._setting.log.line(
+            "info", "cpu.budget", usable=cores, executors=runtime.replicas, threads_each=threads
+        )
+        return threads
+
     # births
 
     def _spawn(self, effect: Spawn) -> None:
         executor = effect.executor
-        runtime = self._begin.config.runtime
-        cores = len(os.sched_getaffinity(0))
         ours, theirs = channel_pair()
         resident = Resident(executor, make_progress_page())
         resident.birth = ours
@@ -149,7 +159,7 @@ class Agent:
             role=effect.role,
             model=effect.model,
             epoch=self._begin.epoch,
-            threads=runtime.threads or max(1, cores // runtime.replicas),
+            threads=self._threads,
             asked=time.monotonic_ns(),
         )
         parts = (theirs.fileno(), resident.parts["progress"])

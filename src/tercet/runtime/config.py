@@ -45,7 +45,8 @@ class RuntimeConfig:
     device: str = "auto"
     """A name of `devices.choose`: `auto`, `cpu`, `cost` (made-up tokens), ..."""
     threads: int | None = None
-    """Threads of each executor's device; absent: the cores divided by the executors."""
+    """Threads of each executor's device; absent: the cores that this host
+    grants (affinity, quotas of control groups), divided by the executors."""
     kv_cache_memory_bytes: int | None = None
     """KV memory of each executor; absent: from the budget (`memory_budget`)."""
     memory_fraction: float = 0.5

@@ -13,6 +13,7 @@ import psutil
 
 from tercet.base.errors import Invalid
 from tercet.base.ids import BLOCK_TOKENS
+from tercet.runtime.control_groups import Group, groups
 
 RESERVE_BYTES = 512 << 20
 """Left to the processes themselves, whatever the arenas take."""
@@ -101,36 +102,17 @@ def free_memory(root: Path = Path("/")) -> int:
 def cgroup_memory(root: Path = Path("/")) -> int:
     """Give what the tightest control group above this process leaves; a huge number if none."""
     left = _UNLIMITED
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return left
-    mount = root / "sys/fs/cgroup"
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            folders, limit, used = _up(mount, path), "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            folders = _up(mount / "memory", path)
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        for folder in folders:
-            left = min(left, _left(folder, limit, used))
+    for group in groups("memory", root):
+        left = min(left, _left(group))
     return left
 
 
-def _up(mount: Path, path: str) -> list[Path]:
-    """Give the group's folder and all above it; a container may show only its own as the root."""
-    folder = mount / path.strip("/")
-    return [folder, *[one for one in folder.parents if one.is_relative_to(mount)]]
-
-
-def _left(folder: Path, limit: str, used: str) -> int:
+def _left(group: Group) -> int:
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    limit, used = ("memory.max", "memory.current") if group.version == 2 else names
     try:
-        most = (folder / limit).read_text().strip()
-        taken = int((folder / used).read_text())
-        cache = _inactive_files(folder)
+        most, taken = group.read(limit), int(group.read(used))
+        cache = _inactive_files(group)
     except (OSError, ValueError):
         return _UNLIMITED
     if not most.isdigit():
@@ -138,9 +120,9 @@ def _left(folder: Path, limit: str, used: str) -> int:
     return max(0, int(most) - taken + cache)
 
 
-def _inactive_files(folder: Path) -> int:
+def _inactive_files(group: Group) -> int:
     """Give the page cache that the kernel gives back on demand."""
-    for line in (folder / "memory.stat").read_text().splitlines():
+    for line in group.read("memory.stat").splitlines():
         name, _, value = line.partition(" ")
         if name in {"inactive_file", "total_inactive_file"}:
             return int(value)
