@@ -1,5 +1,6 @@
 """From a request's fields to `SamplingParameters` and to how its text shall be delivered."""
 
+import re
 from dataclasses import dataclass
 
 from tercet.api.config import ApiConfig
@@ -12,6 +13,7 @@ _INT_MAX = 2**31 - 1
 _SHRINKING = 4
 """A text may become shorter before it is cut into tokens: Unicode joins up to four characters."""
 _SEED_BITS = (1 << 63) - 1
+_TOKEN_KEY = re.compile("0|[1-9][0-9]{0,10}")
 _TOP_P_MIN = 1e-6
 """`top_p: 0` asks for the best token alone: so does any mass below the best token's."""
 
@@ -197,8 +199,8 @@ def _logit_bias(fields: Fields, config: ApiConfig, *, vocab: int) -> tuple[tuple
         wrong("logit_bias", entries, f"at most {config.logit_bias_max} entries")
     biases: dict[int, float] = {}
     for key, value in entries.items():
-        if not (key.isascii() and key.isdigit() and len(key) < 12):
-            wrong("logit_bias", key, "token ids as keys")
+        if not _TOKEN_KEY.fullmatch(key):  # one spelling only: no two keys mean one token
+            wrong("logit_bias", key, "a token id in plain digits as every key")
         token = integer_in(f"logit_bias[{key}]", int(key), low=0, high=vocab - 1)
         biases[token] = number_in(f"logit_bias[{key}]", value, low=-100.0, high=100.0)
     return tuple(sorted(biases.items()))
