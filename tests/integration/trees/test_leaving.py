@@ -103,11 +103,11 @@ def test_more_requests_than_there_is_room_for_are_all_answered(cache: Path, buil
     config = dataclasses.replace(
         tree_config(cache, device="cost", kv_cache_memory_bytes=4096),
         job_executor=JobExecutorConfig(max_queued_jobs=40),
-        cost=CostConfig(step_ns=2e6),
+        cost=CostConfig(step_ns=50e6),
     )
     house = build(config)
     asked = [{"n": 128}] * 2 + [{}, {}, {"max_tokens": -1}] * 100
-    connections = [begin(house, **{"prompt": "a", "max_tokens": 50} | fields) for fields in asked]
+    connections = [begin(house, **{"prompt": "a", "max_tokens": 40} | fields) for fields in asked]
     answers = [connection.recv(65536) for connection in connections]
     statuses = [int(answer[9:12]) for answer in answers]
     refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
