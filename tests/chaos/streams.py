@@ -12,8 +12,9 @@ from house import POISON
 
 NEAR_TIE = 1e-3
 """Two best scores closer than this may swap places in another company (issue 2, point 2)."""
-END_S = 180.0
+END_S = 600.0
 """A stream that has not ended by then never will."""
+PROMPT_LENGTHS = (3, 17, 40, 120)
 NUM_TOP = 20
 
 
@@ -44,10 +45,10 @@ class Ask:
 
 def varied_asks(rand: Random, count: int, *, vocab: int, tokens_max: int) -> list[Ask]:
     """Prompts of many lengths, some with a beginning in common, half of them with a penalty."""
-    common = tuple(rand.randrange(1, vocab) for _ in range(80))
+    common = tuple(rand.randrange(1, vocab) for _ in range(40))
     asks = []
     for number in range(count):
-        own = tuple(rand.randrange(1, vocab) for _ in range(rand.choice((3, 17, 60, 150))))
+        own = tuple(rand.randrange(1, vocab) for _ in range(rand.choice(PROMPT_LENGTHS)))
         prompt = common + own if number % 3 == 0 else own
         prompt = tuple(POISON + 1 if token == POISON else token for token in prompt)
         asks.append(
