@@ -109,6 +109,8 @@ def test_more_requests_than_there_is_room_for_are_all_answered(cache: Path, buil
     asked = [{"n": 128}] * 2 + [{}, {}, {"max_tokens": -1}] * 100
     connections = [begin(house, **{"prompt": "a", "max_tokens": 40} | fields) for fields in asked]
     answers = [connection.recv(65536) for connection in connections]
+    for connection in connections:
+        connection.close()
     statuses = [int(answer[9:12]) for answer in answers]
     refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
     assert statuses.count(400) == 100
