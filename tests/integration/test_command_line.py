@@ -34,7 +34,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_help_lists_the_commands() -> None:
     result = tercet("--help")
     assert result.returncode == 0
-    for name in ("serve", "run", "chat", "bench", "models", "config", "sim"):
+    for name in ("serve", "run", "chat", "bench", "models", "config", "replay", "sim"):
         assert f"\n  {name} " in result.stdout
 
 

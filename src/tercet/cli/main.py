@@ -15,6 +15,7 @@ COMMANDS = {
     "bench": ("tercet.cli.bench", "Measure a server under load."),
     "models": ("tercet.cli.models", "List the models that can be served by name."),
     "config": ("tercet.cli.config", "Show the configuration and where each value came from."),
+    "replay": ("tercet.cli.replay", "Run a server's recordings again and compare."),
     "sim": ("tercet.cli.sim", "Run the machines in virtual time, with faults."),
 }
 """Name of each command: the module that holds it as `command`, and its line of help."""

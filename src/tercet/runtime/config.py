@@ -54,7 +54,7 @@ class RuntimeConfig:
     shutdown_timeout_s: float = 30.0
     """After the first SIGTERM, running jobs may take so long to finish."""
     record: str | None = None
-    """A folder where every machine's recording goes."""
+    """An empty or new folder where every machine's recording goes."""
     check: bool = False
     """Check the machines' invariants whenever they are idle."""
     faults: tuple[Fault, ...] = ()

@@ -106,11 +106,9 @@ class Host(Generic[EventT]):
         """
         self._process.enqueue(lambda: self._turn(event))
 
-    def look_after(self, *, check: bool) -> None:
-        """Write the recording out every second; with `check`, ask the machine whenever a second
-        passed without an event whether its invariants hold.
-        """
-        self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns, check)
+    def check_at_idle(self) -> None:
+        """Ask the machine whenever a second passed without an event whether its invariants hold."""
+        self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns)
 
     def close(self) -> None:
         """Forget all timers and finish the recording."""
@@ -180,13 +178,11 @@ class Host(Generic[EventT]):
         woke: Callable[[Woke], None] = self.deliver  # type: ignore[assignment]
         woke(Woke(key=key))
 
-    def _idle(self, turns_before: int, check: bool) -> None:
-        if check and self._turns == turns_before:
+    def _idle(self, turns_before: int) -> None:
+        if self._turns == turns_before:
             with OrStop(lambda: f"{self.address} is not sound at idle"):
                 self.machine.check()
-        if self._recorder is not None:
-            self._recorder.flush()
-        self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns, check)
+        self._loop.call_later(IDLE_CHECK_S, self._idle, self._turns)
 
 
 def _shown(event: object) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import msgpack
 
-from tercet.base.errors import Invalid
+from tercet.base.errors import Invalid, InvariantBroken
 from tercet.runtime.agent_machine import MakeNodeAgent
+from tercet.runtime.codec import Malformed
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.recording import Recording, digest
@@ -24,8 +25,12 @@ class Replayed:
     construction: Construction
     num_events: int
     """So many were given to the machine."""
+    num_effects: int
+    """So many it answered."""
     difference: str
     """The first event that has other effects now, and those; empty: all are the same."""
+    broke: str = ""
+    """How the machine broke down over the last event, as it did when it was recorded."""
 
 
 def replay(path: Path) -> Replayed:
@@ -37,13 +42,31 @@ def replay(path: Path) -> Replayed:
         construction: Construction = _decoder.decode(recording.construction)
     except msgspec.MsgspecError as error:
         raise Invalid(f"{path} records no machine of this version: {error}") from error
+    try:
+        return _replay(recording, construction)
+    except Malformed as error:
+        raise Invalid(f"{path} holds no events of this version: {error}") from error
+
+
+def _replay(recording: Recording, construction: Construction) -> Replayed:
     machine: Any = construction.make()
-    count = 0
+    num_events = num_effects = 0
     for now, event, expected in recording.entries():
-        effects = machine.on(event, now)
-        count += 1
-        if digest(effects) != expected:
-            story = f"event {count}, {type(event).__name__} at {now}, brings {effects!r}"
-            return Replayed(construction, count, story)
-    machine.check()
-    return Replayed(construction, count, "")
+        num_events += 1
+        story = f"event {num_events}, {type(event).__name__} at {now},"
+        try:
+            effects = machine.on(event, now)
+        except InvariantBroken as broken:
+            told = f"{story} breaks the machine: {broken}"
+            if expected:
+                return Replayed(construction, num_events, num_effects, told)
+            return Replayed(construction, num_events, num_effects, "", told)
+        num_effects += len(effects)
+        if expected and digest(effects) != expected:
+            return Replayed(construction, num_events, num_effects, f"{story} brings {effects!r}")
+    try:
+        machine.check()
+    except InvariantBroken as broken:
+        told = f"after {num_events} events it is not sound: {broken}"
+        return Replayed(construction, num_events, num_effects, told)
+    return Replayed(construction, num_events, num_effects, "")

@@ -15,7 +15,7 @@ from tercet.runtime.control import Begin
 from tercet.runtime.driver import EventT, Host, Ports, Process
 from tercet.runtime.identity import Identity
 from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
-from tercet.runtime.recording import Recorder
+from tercet.runtime.recording import SUFFIX, Recorder
 
 
 class Setting:
@@ -40,15 +40,14 @@ class Setting:
         runtime = self.begin.config.runtime
         recorder = None
         if runtime.record is not None:
-            folder = Path(runtime.record)
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{address.replace('/', '-')}.{self.epoch}.recording"
+            name = f"{address.replace('/', '-')}.{self.epoch}{SUFFIX}"
+            path = Path(runtime.record) / name
             recorder = Recorder(path, encode(construction))
         host = Host(
             self.process, address, machine, epoch=self.epoch, ports=ports, recorder=recorder
         )
-        if runtime.check or recorder is not None:
-            host.look_after(check=runtime.check)
+        if runtime.check:
+            host.check_at_idle()
         return host
 
     def peers(

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Epoch
@@ -50,6 +51,7 @@ from tercet.runtime.process import (
     name_process,
     shown_status,
 )
+from tercet.runtime.recording import open_folder
 
 FRONT, CLUSTER, AGENT = Address("front/0"), Address("cluster"), Address("agent/local")
 ADDRESSES = {"front": FRONT, "agent": AGENT, "zygote": Address("zygote/local")}
@@ -110,6 +112,8 @@ class Supervisor:
         if self._link is not None:
             self._selector.register(self._link.end, selectors.EVENT_READ, self._linked)
         try:
+            if self._config.runtime.record is not None:
+                open_folder(Path(self._config.runtime.record))
             self._open_listeners()
             for kind in ("zygote", "agent", "front"):
                 self._start(kind)

@@ -1,17 +1,22 @@
 """The driver's side of the machine contract, with scripted machines and a clock of the test."""
 
 import asyncio
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec import Struct
 
+from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId, TaskId
 from tercet.jobs.job import TaskOutput
 from tercet.messages.effects import Effect, Emit, Fact, Kill, Send, Wake
 from tercet.messages.events import PeerGone, PeerJoined, Received, Woke
 from tercet.messages.wire import CancelTask
 from tercet.runtime.driver import Common, Host, Ports, Process
+from tercet.runtime.recording import Recorder, Recording
+from tercet.runtime.supervise import EXIT_PROGRAMMER_ERROR
 
 A, B = Address("front/0"), Address("cluster")
 
@@ -169,3 +174,27 @@ def test_a_later_wake_replaces_the_same_key_only() -> None:
         assert all(handle.cancelled for handle in timers.handles)
 
     asyncio.run(scene())
+
+
+def test_what_broke_a_machine_is_the_last_event_of_its_recording(tmp_path: Path) -> None:
+    path = tmp_path / "a.recording"
+    if os.fork() == 0:
+        asyncio.run(break_down(path))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == EXIT_PROGRAMMER_ERROR
+    entries = list(Recording(path).entries())
+    assert [event for _, event, _ in entries] == [Woke(key="fine"), Woke(key="odd")]
+    assert [len(digest) for _, _, digest in entries] == [16, 0]
+
+
+async def break_down(path: Path) -> None:
+    def answer(event: Common) -> list[Effect]:
+        must(event == Woke(key="fine"), "odd")
+        return []
+
+    recorder = Recorder(path, b"")
+    made: Host[Common] = Host(
+        Process(), A, Scripted(answer), epoch=Epoch(1), ports=Ports(), recorder=recorder
+    )
+    made.deliver(Woke(key="fine"))
+    made.deliver(Woke(key="odd"))
