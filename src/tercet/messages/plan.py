@@ -2,8 +2,8 @@
 
 Counts ahead, values late: a plan is made while the step before it still runs, so it names slots,
 upper bounds and blocks, never token values. True lengths and values live in the slots beside the
-device. Arrays are little-endian `bytes` (i4 unless noted), one entry for each planned slot unless noted,
-so that ranks can read a plan from shared memory and a recording can hold it as it is.
+device. Arrays are little-endian `bytes` (i4 unless noted), one entry for each planned slot unless
+noted, so that ranks can read a plan from shared memory and a recording can hold it as it is.
 
     slots     [ 4 | 0 | 7 ]        who
     rows      [ 1 | 1 | 512 ]      at most so many known, uncomputed tokens
