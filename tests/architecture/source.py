@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rules import SOURCE, TESTS
@@ -26,6 +27,7 @@ class Module:
         return str(self.path.relative_to(SOURCE.parents[1]))
 
 
+@cache
 def modules() -> list[Module]:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
@@ -36,6 +38,7 @@ def modules() -> list[Module]:
     return found
 
 
+@cache
 def modules_of_tests() -> list[Module]:
     """The tests' files, this folder aside: it has to name what it bans."""
     paths = [path for path in sorted(TESTS.rglob("*.py")) if path.parent.name != "architecture"]
