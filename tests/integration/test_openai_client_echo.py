@@ -44,6 +44,7 @@ def test_chat(client):
 
 
 def test_completions_of_every_kind_of_prompt(client):
+    """llama.cpp#14204: a list was served, and one string was an error of the server."""
     for prompt in ("ab", [97, 98], ["ab"], [[97, 98]]):
         answer = client.completions.create(model="tiny", prompt=prompt, max_tokens=4)
         assert answer.choices[0].text == "abab"

@@ -132,6 +132,7 @@ def test_what_would_kill_an_engine_is_refused_and_the_next_request_is_served(cli
 
 
 def test_extreme_but_valid_values_are_served(client):
+    """vllm PR#8870: a parameter that is good, and crashed what it met. Seeds of every kind too."""
     extremes = [
         {"temperature": 2, "top_p": 0},
         {"temperature": 1e-30},

@@ -105,6 +105,7 @@ def test_a_client_that_leaves_frees_its_job(house: House) -> None:
 
 
 def test_everything_but_the_supervisor_may_die_at_once(house: House, undisturbed: str) -> None:
+    """dynamo#732: killing one component fails requests for seconds; here all of them are killed."""
     pids = [pid for name, pids in house.processes().items() for pid in pids]
     pids.remove(house.tree.process.pid)
     for pid in pids:

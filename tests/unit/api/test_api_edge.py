@@ -147,6 +147,27 @@ def test_configuration_is_checked():
         ApiConfig(body_bytes_max=0)
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/wake_up", "/sleep", "/is_sleeping", "/pause", "/resume", "/flush_cache"),
+        *("/reset_prefix_cache", "/start_profile", "/abort_request", "/load", "/invocations"),
+        *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/embeddings", "/v1/messages"),
+        *("/v1/responses", "/v1/batches", "/v1/files", "/v1/audio/speech", "/pd_role_switch"),
+        *("/v1/completions/", "/V1/models", "/v1", "/", "//", "/%00"),
+    ],
+)
+def test_routes_of_other_servers_are_404_in_the_same_shape(method, path):
+    """vllm#36753, #18372, ollama#17118, litellm#25321: what is not served is said to be so."""
+    house = House()
+    answer = asyncio.run(house.call(method, path, BODY))
+    assert answer.status == 404
+    assert answer.error["type"] == "invalid_request_error"
+    assert not house.service.jobs
+    assert house.complete(max_tokens=1).status == 200
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -213,6 +213,7 @@ def test_what_is_not_served_yet_is_refused_by_name(house, route, name, value):
     + [(CHAT, name) for name in CHAT_TABLE.refused],
 )
 def test_every_refused_field_says_so_and_its_null_passes(house, route, name):
+    """vllm#43920, PR#47312, #40816: what a server cannot do is refused by name, not half done."""
     error = refused(house, route, {name: {"something": [1]}})
     assert error["param"] == name
     assert "not served yet" in error["message"]
@@ -258,7 +259,7 @@ def test_fields_without_effect_are_accepted(house, route):
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("max_tokens", [None, CONTEXT, 1])
 def test_what_exceeds_the_context_is_refused_with_the_numbers(house, route, max_tokens):
-    """conventions C4: clients look for the code, or for the words."""
+    """conventions C4: clients look for the code, or for the words. vmlx#255: nothing is cut."""
     length = CONTEXT + 8 if max_tokens == 1 else CONTEXT
     if max_tokens == CONTEXT:
         length = 10

@@ -44,6 +44,7 @@ def test_a_full_hit_leaves_the_last_token_to_compute():
 
 
 def test_uncomputed_blocks_are_not_found():
+    """sglang PR#31881, #27504: a hit that is longer than what was computed gives garbled text."""
     cache = _cache()
     tokens = _tokens((1, 16), (2, 16), (3, 1))
     holding = _compute(cache, tokens, computed=31)
@@ -112,7 +113,7 @@ def test_the_least_recently_used_leaf_is_evicted_first():
 
 
 def test_whatever_is_evictable_is_evicted():
-    """sglang#30532, #3752, #7553: the pool said `evictable` and nothing was evicted."""
+    """sglang#30532, #3752, #7553, Mooncake#2187: `evictable`, yet nothing was evicted."""
     cache = _cache(12)
     for letter in range(1, 7):
         tokens = _tokens((letter, 16), (letter + 50, 16), (99, 3))

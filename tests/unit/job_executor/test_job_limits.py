@@ -40,6 +40,7 @@ def test_a_job_of_too_many_completions_is_answered_at_once() -> None:
 
 
 def test_patience_without_an_executor_ends() -> None:
+    """production-stack#1003: no executor yet is a retryable refusal, after a wait, never a 404."""
     front = Front(JobExecutorConfig(no_executor_timeout_s=10.0))
     key = NO_EXECUTOR + "m"
     assert wakes(front.submit()) == {key: front.now + 10 * SECOND}
