@@ -3,6 +3,9 @@
 |<------------------------- step_ns_max ------------------------->|
 | base | decoding rows, first              | prompt chunks         |
                                |<-- at least prefill_share -------->|   when prompts wait
+
+Where the base (reading all weights) takes more than half of the limit, as it does for large models,
+rows get as much time as the base: shorter steps would read weights for next to no rows.
 """
 
 from math import sqrt
@@ -18,7 +21,7 @@ class Budget:
 
     def __init__(self, cost: StepCost, *, step_ns_max: int, max_rows: int) -> None:
         self._cost = cost
-        self._left_ns = step_ns_max - cost.base_ns
+        self._left_ns = max(step_ns_max - cost.base_ns, cost.base_ns)
         self._rows_left = max_rows
         self._num_chunks = 0
         self.rows = 0

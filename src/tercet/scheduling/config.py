@@ -14,7 +14,8 @@ class SchedulingConfig:
     max_waiting: int = 1024
     """Tasks that may wait; one more is answered `overloaded`."""
     step_ns_max: int = 500_000_000
-    """A step's predicted duration; only single rows may pass it, as nothing can be smaller."""
+    """A step's predicted duration; only single rows may pass it, as nothing can be smaller, and
+    rows that take no longer than the step would without any (`budget`)."""
     max_rows: int = 4096
     """Rows of a step, whatever they cost."""
     prefill_share: float = 0.25

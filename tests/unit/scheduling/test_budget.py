@@ -43,6 +43,19 @@ def test_prompts_move_even_where_no_row_fits(cost):
     assert budget.chunk(computed=0, known=500) >= 1
 
 
+@pytest.mark.parametrize("base", [600.0, 900.0, 1000.0, 50_000.0])
+def test_a_step_that_takes_long_without_rows_is_not_spent_on_one(base):
+    """A model whose weights take longer to read than a step may: it would serve one row a step,
+    and prompts token by token."""
+    cost = StepCost(base_ns=base, per_row_ns=10.0, per_logit_ns=0.0, per_pair_ns=0.0)
+    budget = _budget(cost)
+    count = budget.num_decodes([1] * 32, keep_share=0.25)
+    assert count == 32
+    budget.take_decodes(count, pairs=0)
+    assert budget.chunk(computed=0, known=500) >= 16
+    assert budget.predict_ns() <= 2 * base
+
+
 def test_long_contexts_shorten_a_chunk():
     pairs = StepCost(base_ns=0.0, per_row_ns=0.0, per_logit_ns=0.0, per_pair_ns=1.0)
     budget = Budget(pairs, step_ns_max=100_000, max_rows=4096)
