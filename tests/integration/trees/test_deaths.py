@@ -136,7 +136,11 @@ def test_deaths_leave_no_descriptor_behind(house: House) -> None:
             house.kill(executor)
         until(lambda gone=executors: all_back(house) and not {*gone} & {*house.executors()}, "new")
     house.complete()
-    until(lambda: descriptors() == before, f"{before}, now {descriptors()}")
+    # What was just closing as it began may be gone now; six deaths would leave six behind.
+    until(
+        lambda: all(num <= before[name] for name, num in descriptors().items()),
+        f"no more than {before}, now {descriptors()}",
+    )
 
 
 def gauge(house: House, name: str) -> float:

@@ -36,12 +36,16 @@ def test_why_no_executor_starts_any_more_is_told(
     said = house.client.get("/live").text
     assert "2 times in a row a colocated executor of tiny ended before it was ready" in said
     assert WHY in said
+    log: list[str] = []
+
+    def told() -> int:
+        log.extend(capfd.readouterr().err.splitlines())
+        return sum(" tree.failed told_by=front " in line for line in log)
+
+    until(lambda: told() > 0, "a line of the log")
     house.close()
-    log = capfd.readouterr().err.splitlines()
-    gone = [line for line in log if " executor.gone " in line and WHY in line]
-    told = [line for line in log if " tree.failed told_by=front " in line]
-    assert 2 <= len(gone) < 20
-    assert 1 <= len(told) < 20
+    assert 1 <= told() < 20
+    assert 2 <= sum(" executor.gone " in line and WHY in line for line in log) < 20
 
 
 def test_a_device_that_is_not_known_is_told_in_a_sentence(cache: Path) -> None:
