@@ -46,8 +46,8 @@ def throughput() -> Table:
         note=(
             f"Prompts of {CONTEXT} random tokens, greedy; a round is {CASES[1][1]}, "
             f"{CASES[8][1]} or {CASES[32][1]} steps, rounds of the sides alternate, a value "
-            "is a round's median step. Ours: the task executor's machine and engine with planning and "
-            "sampling in turn; theirs: `model(...)` with a DynamicCache and argmax, eager "
+            "is a round's median step. Ours: the task executor's machine and engine with planning "
+            "and sampling in turn; theirs: `model(...)` with a DynamicCache and argmax, eager "
             "attention, the file's weights dequantized to float32. First token after the prompt of "
             f"{PREFILL:,}: {agreed}."
         ),
