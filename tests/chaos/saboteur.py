@@ -119,5 +119,7 @@ _ACTS: dict[str, Callable[[Saboteur, str], None]] = {
     "kill the agent": lambda who, name: who._harm(name, ["tercet: node agent"]),
     "kill the zygote": lambda who, name: who._harm(name, ["tercet: zygote"]),
     "kill agent and executor": _kill_with_agent,
+    "stop the agent": lambda who, name: who._harm(name, ["tercet: node agent"], signal.SIGSTOP),
+    "stop the zygote": lambda who, name: who._harm(name, ["tercet: zygote"], signal.SIGSTOP),
     "kill the front": lambda who, name: who._harm(name, ["tercet: front"]),
 }

@@ -71,7 +71,8 @@ def test_two_hundred_streams_of_a_tiny_model(cache: Path, build: Build, rand: Ra
     faults = faults_of_replacements(replicas=3, count=25, rand=rand)
     trial = build(chaos_config(cache, replicas=3, faults=faults))
     trial.measure(tiny_asks(rand, 48, tokens_max=300))
-    saboteur = Saboteur(trial.house, rand, pause_s=(1.5, 4.5), acts=EVERYTHING)
+    acts = EVERYTHING | {"stop the agent": 1, "stop the zygote": 1}
+    saboteur = Saboteur(trial.house, rand, pause_s=(1.5, 4.5), acts=acts)
     go(trial, saboteur, rand, count=200, for_s=120.0, leaving=0.1)
     assert len(saboteur.done) >= 10
 
