@@ -15,6 +15,7 @@ from tercet.task_executor.config import Capacity, TaskExecutorConfig
 from tercet.task_executor.machine import TaskExecutor
 
 FRONT = "front/0"
+LATE_NS = 500_000_000
 FREE = StepCost(base_ns=0.0, per_row_ns=0.0, per_logit_ns=0.0, per_pair_ns=0.0)
 
 
@@ -65,6 +66,7 @@ class Harness:
         self.wakes: dict[str, int] = {}
         self.sends: list[Send] = []
         self.connected: dict[str, bool] = {}
+        self.ring_late = self.wake
 
     def on(self, event):
         """Give the machine an event, take the effects, check everything."""
@@ -117,9 +119,14 @@ class Harness:
         return self.on(Woke(key=key))
 
     def step(self):
-        """Run the oldest plan and hand in its result."""
+        """Run the oldest plan and hand in its result.
+
+        A wake may come late, as a busy loop's does, but not for ever.
+        """
         plan, predicted_ns = self.plans.pop(0)
         self.now += predicted_ns
+        for key in [key for key, at in self.wakes.items() if at + LATE_NS < self.now]:
+            self.ring_late(key)
         return self.on(StepDone(result=self.engine.run(plan)))
 
     def drain(self, steps_max=10_000):

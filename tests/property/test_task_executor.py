@@ -45,6 +45,7 @@ class ExecutorRules(RuleBasedStateMachine):
             ),
             config=TaskExecutorConfig(front_grace_ns=10**9),
         )
+        self.harness.ring_late = self._ring
         self.epochs = dict.fromkeys(FRONTS, 1)
         self.away = dict.fromkeys(FRONTS, False)
         self.owner = {}
@@ -132,7 +133,9 @@ class ExecutorRules(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 1000))
     def wake(self, pick):
         keys = sorted(self.harness.wakes)
-        key = keys[pick % len(keys)]
+        self._ring(keys[pick % len(keys)])
+
+    def _ring(self, key):
         front = key.removeprefix("front:")
         if self.away.get(front, False):
             self._drop_all_of(front)

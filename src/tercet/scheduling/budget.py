@@ -4,14 +4,16 @@
 | base | decoding rows, first              | prompt chunks         |
                                |<-- at least prefill_share -------->|   when prompts wait
 
-Where the base (reading all weights) takes more than half of the limit, as it does for large models,
-rows get as much time as the base: shorter steps would read weights for next to no rows.
+Where the base (reading all weights) leaves less than a fifth of the limit, as it does for models
+too large for the machine, no step keeps the limit and is worth its base: rows get as much time.
 """
 
 from math import sqrt
 
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import StepCost
+
+_WORTH_IT = 0.2
 
 
 class Budget:
@@ -21,7 +23,8 @@ class Budget:
 
     def __init__(self, cost: StepCost, *, step_ns_max: int, max_rows: int) -> None:
         self._cost = cost
-        self._left_ns = max(step_ns_max - cost.base_ns, cost.base_ns)
+        room = step_ns_max - cost.base_ns
+        self._left_ns = room if room >= _WORTH_IT * step_ns_max else cost.base_ns
         self._rows_left = max_rows
         self._num_chunks = 0
         self.rows = 0

@@ -19,6 +19,7 @@ from tercet.scheduling.admission import next_started, next_to_admit, take_room
 from tercet.scheduling.batch import BatchWriter, Chunk, Planned
 from tercet.scheduling.budget import Budget
 from tercet.scheduling.config import SchedulingConfig
+from tercet.scheduling.pace import Pace
 from tercet.scheduling.preemption import victim_for
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
@@ -46,7 +47,7 @@ class Scheduler:
         """A suspect that runs alone until it gains a token."""
         self.num_fresh = 0
         """Tasks that started and have not gained a token: those that a death is blamed on."""
-        self._cost = cost
+        self.pace = Pace(cost)
         self._decoding: list[TaskRun] = []
         self._prefilling: list[TaskRun] = []
         self._closing: list[int] = []
@@ -167,7 +168,7 @@ class Scheduler:
 
     def _plan(self, step: int) -> Planned | None:
         budget = Budget(
-            self._cost, step_ns_max=self.config.step_ns_max, max_rows=self.config.max_rows
+            self.pace.cost, step_ns_max=self.config.step_ns_max, max_rows=self.config.max_rows
         )
         opens: list[SlotOpening] = []
         chunks: list[Chunk] = []

@@ -213,6 +213,7 @@ class TaskExecutor:
             f"step {result.step} is done, but step {planned.plan.step} is under way",
         )
         self._step_started = self._now
+        self.scheduler.pace.learn(predicted_ns=planned.predicted_ns, taken_ns=result.duration_ns)
         num_tokens = self._reconciler.apply(planned, result, outbox)
         for run, finish in self._reconciler.finished:
             effects.append(self._finished(run, finish))

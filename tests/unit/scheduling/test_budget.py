@@ -43,7 +43,16 @@ def test_prompts_move_even_where_no_row_fits(cost):
     assert budget.chunk(computed=0, known=500) >= 1
 
 
-@pytest.mark.parametrize("base", [600.0, 900.0, 1000.0, 50_000.0])
+@pytest.mark.parametrize("base", [0.0, 300.0, 600.0, 800.0])
+def test_a_step_keeps_its_limit_where_its_base_leaves_room(base):
+    cost = StepCost(base_ns=base, per_row_ns=10.0, per_logit_ns=0.0, per_pair_ns=0.0)
+    budget = _budget(cost)
+    budget.take_decodes(budget.num_decodes([1] * 32, keep_share=0.25), pairs=0)
+    budget.take_chunk(budget.chunk(computed=0, known=500), computed=0, samples=False)
+    assert budget.predict_ns() <= 1000
+
+
+@pytest.mark.parametrize("base", [900.0, 1000.0, 50_000.0])
 def test_a_step_that_takes_long_without_rows_is_not_spent_on_one(base):
     """A model whose weights take longer to read than a step may: it would serve one row a step,
     and prompts token by token."""
