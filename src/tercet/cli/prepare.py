@@ -30,7 +30,7 @@ class Bars:
             self._stage = stage
             title = STAGES.get(stage, stage)
             self._bar = tqdm(total=total, unit="B", unit_scale=True, desc=title, delay=0.3)
-        self._bar.update(done - self._bar.n)
+        self._bar.update(max(0, done - self._bar.n))
 
     def close(self) -> None:
         self._bar.close()
