@@ -57,10 +57,6 @@ def index_of(task: TaskId) -> int:
     return task & (TASKS_PER_JOB_MAX - 1)
 
 
-def epoch_of(job: JobId) -> Epoch:
-    return Epoch(job >> COUNTER_BITS)
-
-
 def show_job(job: JobId) -> str:
     """The spelling of a job in logs: `epoch.counter`."""
     return f"{job >> COUNTER_BITS}.{job & (1 << COUNTER_BITS) - 1}"

@@ -62,14 +62,6 @@ class Scheduler:
         return bool(self.running or self.queue.waiting)
 
     @property
-    def decoding(self) -> list[TaskRun]:
-        return self._decoding
-
-    @property
-    def prefilling(self) -> list[TaskRun]:
-        return self._prefilling
-
-    @property
     def num_waiting(self) -> int:
         """Tasks without a slot."""
         num_back = sum(1 for run in self.leaving.values() if run.state is RunState.LEAVING)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tercet.base.errors import InvariantBroken, must
+from tercet.base.errors import InvariantBroken
 from tercet.base.ids import Address, Epoch
 from tercet.messages.effects import Effect, Send, Wake
 from tercet.messages.events import Received, Woke
@@ -180,9 +180,3 @@ def together(first: Address, second: Address) -> bool:
     """Whether two machines live in one process: the cluster manager lives in the first front."""
     pair = sorted((first, second))
     return pair == ["cluster", "front/0"]
-
-
-def find(world: World, address: Address) -> Node:
-    node = world.nodes.get(address)
-    must(node is not None, f"no node {address}")
-    return node  # type: ignore[return-value]

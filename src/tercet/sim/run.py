@@ -1,6 +1,5 @@
 """One run of a scenario: build, let it happen, check, and tell the story if it breaks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -178,9 +177,6 @@ class Undisturbed:
             made_up=made_up,
         )
         return [int(token) for token in tokens]
-
-
-Breakage = Callable[[Run], None]
 
 
 def run_scenario(scenario: Scenario, seed: int) -> Report:

@@ -91,12 +91,6 @@ class StopStrings:
         self._held = whole[certain:]
         return StopMatch(whole[:certain])
 
-    def skip(self, text: str) -> str:
-        """Let text pass unseen (before `min_tokens`): no stop string may begin in it."""
-        before = self._held
-        self._held, self._state = "", 0
-        return before + text
-
     def flush(self) -> str:
         """The stream ended without a stop string: what was held back."""
         held, self._held = self._held, ""

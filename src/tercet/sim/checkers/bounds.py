@@ -6,9 +6,6 @@ from tercet.messages.effects import Effect, RunStep, Send
 from tercet.messages.wire import TaskUpdates
 from tercet.sim.node import Node
 
-JOB_EVENTS_BETWEEN = 16
-PLANS_UNDER_WAY_MAX = 2
-
 
 class BoundChecker:
     """Looks at what a turn could have grown."""
