@@ -329,13 +329,14 @@ class Supervisor:
             self._result = 0
             return
         self._log.line("error", "process.died", name=child.kind, how=how)
-        self._plan_restart(child)
+        self._plan_restart(child, killed=how.startswith("signal"))
 
-    def _plan_restart(self, child: Child) -> None:
+    def _plan_restart(self, child: Child, *, killed: bool) -> None:
         quick = time.monotonic() - child.began < QUICK_S
         deaths = self._quick_deaths.get(child.kind, 0) + 1 if quick else 0
         self._quick_deaths[child.kind] = deaths
-        if deaths >= QUICK_DEATHS_MAX:
+        # Once it has served, only what ends by itself shows that starting again is of no use.
+        if deaths >= QUICK_DEATHS_MAX and not (killed and self._serving):
             self._fail(f"The {child.kind} process died {deaths} times in a row; see the log.")
             return
         delay = min(RESTART_S_MIN * 2 ** max(0, deaths - 1), RESTART_S_MAX) if deaths else 0.0

@@ -88,6 +88,20 @@ def test_a_frozen_zygote_is_replaced_when_it_is_needed(house: House) -> None:
     assert house.pid("tercet: zygote") != zygote
 
 
+@pytest.mark.parametrize("title", ["tercet: front", "tercet: node agent", "tercet: zygote"])
+def test_whoever_kills_one_process_again_and_again_does_not_end_the_house(
+    house: House, title: str, undisturbed: str
+) -> None:
+    executors = house.executors()
+    for _ in range(7):
+        pid = house.pid(title)
+        house.kill(pid)
+        until(lambda pid=pid: house.pids(title) not in ([], [pid]), f"another {title}")  # type: ignore[misc]
+    until(lambda: all_back(house) and house.ready(), "the house")
+    assert house.executors() == executors
+    assert house.complete(max_tokens=LONG) == undisturbed
+
+
 def test_a_front_may_die_and_its_streams_close(house: House, undisturbed: str) -> None:
     executors, front = house.executors(), house.pid("tercet: front")
     stream = house.stream(max_tokens=4000).after(3)
