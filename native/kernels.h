@@ -1,0 +1,107 @@
+// The table of kernels that each instruction set provides, and what they are called with.
+// Every kernel computes each row of its result by one order of operations, whatever rows are
+// computed with it and however the work is cut (I4).
+#pragma once
+
+#include <cstdint>
+
+#include "attention.h"
+#include "formats.h"
+
+namespace tercet {
+
+enum class Epilogue : int32_t {
+  kStore,  // y = x W^T + b
+  kAdd,    // y += x W^T + b: the residual stream
+  kGlu,    // y = silu(gate) up over a gated pair: half as many columns
+};
+
+struct Linear {
+  Format format;
+  Epilogue epilogue;
+  int64_t n, k;            // outputs (of both halves of a gated pair), inputs
+  const uint8_t* weight;   // packed panels, 64-byte aligned
+  const float* bias;       // [round_up(n, 32)] in the packed order, or null
+  Matrix x;                // in the grid of the format: BF16 -> kBF16, INT8 -> kToken, GGUF -> kGroup
+  float* y;
+  int64_t y_stride;        // floats; rows are padded to a multiple of 32 columns: no masks
+  const int32_t* adapter;  // [rows] index of the row's adapter, or null: none is built yet
+};
+
+struct Norm {              // x / sqrt(mean(x^2) + eps) * w, to the grid of `to` (float32 too)
+  const float* x;
+  int64_t x_stride;        // floats
+  int64_t cols;
+  const float* weight;
+  float eps;
+  Matrix to;
+};
+
+struct Convert {           // float32 columns to another grid
+  const float* x;
+  int64_t x_stride;
+  Matrix to;
+};
+
+struct Embed {
+  const int32_t* ids;
+  Format format;
+  int64_t n, k;
+  const uint8_t* weight;   // packed as for Linear (not a gated pair)
+  float* y;
+  int64_t y_stride;
+};
+
+struct HeadNorm {          // RMSNorm over each head, in place
+  float* x;
+  int64_t x_stride, heads, head_dim;
+  const float* weight;
+  float eps;
+};
+
+struct Rope {              // in place over `heads` neighbouring heads; angles[row][2][head_dim]
+  float* x;
+  int64_t x_stride, heads, head_dim;
+  const float* angles;
+};
+
+struct Angles {            // cosines and signed sines, as program.Angles says
+  const int32_t* positions;
+  const double* frequencies;  // [head_dim / 2]
+  int64_t head_dim;
+  float* to;               // [rows][2][head_dim]
+};
+
+struct Binary {            // y = a + b, or silu(a) * b
+  const float *a, *b;
+  int64_t a_stride, b_stride, cols;
+  float* y;
+  int64_t y_stride;
+};
+
+struct Kernels {
+  const char* name;
+  void (*linear_bf16)(const Linear&, Range panels, Range rows);
+  void (*linear_int8)(const Linear&, Range panels, Range rows);
+  void (*linear_grouped)(const Linear&, Range panels, Range rows);  // all GGUF block formats
+  void (*norm)(const Norm&, Range rows);
+  void (*convert)(const Convert&, Range rows);
+  void (*embed)(const Embed&, Range rows);
+  void (*head_norm)(const HeadNorm&, Range rows);
+  void (*angles)(const Angles&, Range rows);
+  void (*rope)(const Rope&, Range rows);
+  void (*add)(const Binary&, Range rows);
+  void (*glu)(const Binary&, Range rows);
+  void (*append)(const Append&, Range rows);
+  void (*attend)(const Attend&, const AttendUnit&);   // one unit of the step's attention
+  void (*merge)(const Attend&, const MergeUnit&);     // spans of one row that were split
+};
+
+// One for each instruction set that this build has; null where it is not built in.
+const Kernels* portable_kernels();
+const Kernels* avx2_kernels();
+const Kernels* avx512_kernels();       // F, BW, DQ, VL, VNNI
+const Kernels* avx512_bf16_kernels();  // and BF16
+const Kernels* amx_kernels();          // and AMX tiles of INT8 and BF16
+
+}  // namespace tercet

@@ -1,0 +1,27 @@
+// The kernels of one instruction set, by name: for the table and for tests.
+#pragma once
+
+#include "kernels.h"
+#include "simd.h"
+
+namespace tercet::TERCET_ISA {
+
+void linear_bf16(const Linear&, Range panels, Range rows);     // linear_bf16.cpp
+void linear_int8(const Linear&, Range panels, Range rows);     // linear_int8.cpp
+void linear_grouped(const Linear&, Range panels, Range rows);  // linear_grouped.cpp
+void norm(const Norm&, Range rows);                            // rows.cpp
+void convert(const Convert&, Range rows);
+void head_norm(const HeadNorm&, Range rows);
+void angles(const Angles&, Range rows);
+void rope(const Rope&, Range rows);
+void add(const Binary&, Range rows);
+void glu(const Binary&, Range rows);
+void embed(const Embed&, Range rows);                          // embed.cpp
+void append(const Append&, Range rows);                        // append.cpp
+void attend(const Attend&, const AttendUnit&);                 // attend.cpp
+void merge(const Attend&, const MergeUnit&);
+
+// Row n of a packed grouped weight in float32 (linear_grouped.cpp), for embed.
+void unpack_grouped_row(Format, int64_t n, int64_t k, const uint8_t* weight, int64_t row, float* to);
+
+}  // namespace tercet::TERCET_ISA
