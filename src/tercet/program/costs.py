@@ -103,12 +103,14 @@ def operation_cost(  # noqa: PLR0911  one case for each operation
     width = sum(_elements(tensor) for tensor in outputs)
     group = operation.group
     values = sum(_elements(tensor) for tensor in [*inputs, *outputs] if tensor.group is group)
-    weights = sum(_elements(tensor) for tensor in inputs if tensor.group is None)
-    moved = _per_row(group, 4.0 * values) + LinearForm(one=4.0 * weights)
+    line = _elements(outputs[0] if isinstance(operation.attributes, Embed) else inputs[0])
+    weights = sum(_stored_bytes(tensor, line) for tensor in inputs if tensor.group is None)
+    moved = _per_row(group, 4.0 * values) + LinearForm(one=float(weights))
     match operation.attributes:
         case Embed():
             # Of the table only the rows' own lines are read.
-            return Cost(LinearForm(), _per_row(group, 8.0 * width))
+            read = inputs[1].format.stored_bytes(1, line)
+            return Cost(LinearForm(), _per_row(group, 4.0 * width + read))
         case Linear(bias, _):
             inner = _elements(inputs[0])
             return Cost(_per_row(group, width * (2.0 * inner + bias)), moved)
@@ -133,6 +135,13 @@ def operation_cost(  # noqa: PLR0911  one case for each operation
             return Cost(_per_row(group, 2.0 * logits), moved)
         case _:
             assert_never(operation.attributes)
+
+
+def _stored_bytes(weight: Tensor, line: int) -> int:
+    """Size of a weight with rows of `line` numbers (a matrix), or of any (a norm, a bias)."""
+    size = _elements(weight)
+    columns = math.gcd(size, line)
+    return weight.format.stored_bytes(size // columns, columns)
 
 
 def _elements(tensor: Tensor) -> int:

@@ -1,15 +1,17 @@
 """Rewrite: linear operations over the same input become one with split outputs.
 
 One larger product reads its input once and, on a device that calls a library per product, saves
-calls: q, k, v become one, gate and up become one. Apply after anything that divides axes.
+calls: q, k, v become one, gate and up become one. Weights that are stored in different formats stay
+apart. Apply after anything that divides axes, and after `quantize`.
 """
 
+from tercet.program.formats import Format
 from tercet.program.operations import Linear, Operation
 from tercet.program.program import Program, assemble
 from tercet.program.recipes import Concat, Recipe
 from tercet.program.tensors import Axis, Kind, RowGroup, Tensor
 
-_Key = tuple[str, RowGroup, bool, tuple[int, ...]]
+_Key = tuple[str, RowGroup, bool, tuple[int, ...], Format]
 
 
 def fuse(program: Program) -> Program:
@@ -40,7 +42,8 @@ def _key(operation: Operation, program: Program) -> _Key | None:
     if not isinstance(attributes, Linear) or attributes.splits:
         return None
     weight = program.tensors[operation.inputs[1]]
-    return operation.inputs[0], operation.group, attributes.bias, weight.dims[1:]
+    form = weight.format
+    return operation.inputs[0], operation.group, attributes.bias, weight.dims[1:], form
 
 
 def _join(members: list[Operation], program: Program, given: dict[str, Tensor]) -> Operation:

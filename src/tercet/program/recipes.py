@@ -6,7 +6,7 @@ recipe knows its shape without reading anything, so that a checkpoint is checked
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tercet.base.errors import must
+from tercet.program.formats import Format
+from tercet.program.rounding import symmetric8, to_bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,29 @@ class Slice:
         return (self.stop - self.start, *self.source.shape[1:])
 
 
-Recipe = Ckpt | Concat | Reshape | Slice
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """The source's numbers as this format can say them; a row is an entry of the first axis."""
+
+    source: "Recipe"
+    format: Format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
 
 
-def evaluate(recipe: Recipe, get: Callable[[str], NDArray[np.float32]]) -> NDArray[np.float32]:
+Recipe = Ckpt | Concat | Reshape | Slice | Quantized
+
+
+def evaluate(
+    recipe: Recipe, get: Callable[[str], NDArray[np.float32]], *, exact: Container[str] = ()
+) -> NDArray[np.float32]:
     """The weight that the recipe describes, C-contiguous; `get` reads a checkpoint tensor.
+
+    A quantized weight is given as the numbers that its stored form means. Values of the block
+    formats pass unchanged, for the checkpoint's lie on their grid already; so do those of the
+    tensors named in `exact` (a checkpoint that holds INT8 of its own).
 
     The result may share memory with what `get` returned. `get` is asked for each source once per
     mention; shapes are the caller's to check first (`sources`), a contradiction stops the process.
@@ -75,12 +95,45 @@ def evaluate(recipe: Recipe, get: Callable[[str], NDArray[np.float32]]) -> NDArr
             return np.ascontiguousarray(array)
         case Concat(parts):
             must(recipe.shape[0] > 0, f"{recipe} is empty")
-            return np.concatenate([evaluate(part, get) for part in parts], axis=0)
+            return np.concatenate([evaluate(part, get, exact=exact) for part in parts], axis=0)
         case Reshape(source, shape):
             must(math.prod(source.shape) == math.prod(shape), f"{recipe} changes the size")
-            return evaluate(source, get).reshape(shape)
+            return evaluate(source, get, exact=exact).reshape(shape)
         case Slice(source, start, stop):
-            return evaluate(source, get)[start:stop]
+            return evaluate(source, get, exact=exact)[start:stop]
+        case Quantized(source, form):
+            values = evaluate(source, get, exact=exact)
+            kept = isinstance(source, Ckpt) and source.name in exact
+            return values if kept else quantized(values, form)
+        case _:
+            assert_never(recipe)
+
+
+def quantized(values: NDArray[np.float32], form: Format) -> NDArray[np.float32]:
+    """What the values are once they are stored in the format: float32 of the same shape."""
+    match form:
+        case Format.BF16:
+            return to_bfloat16(values)
+        case Format.INT8:
+            codes, scale = symmetric8(values.reshape(len(values), -1))
+            return (codes * scale).reshape(values.shape)
+        case _:
+            return values
+
+
+def format_of(recipe: Recipe) -> Format:
+    """How the weight is stored; parts of one weight are stored alike."""
+    match recipe:
+        case Ckpt():
+            return Format.F32
+        case Quantized(_, form):
+            return form
+        case Reshape(source, _) | Slice(source, _, _):
+            return format_of(source)
+        case Concat(parts):
+            forms = [format_of(part) for part in parts]
+            must(all(form is forms[0] for form in forms), f"parts of {recipe} are stored {forms}")
+            return forms[0]
         case _:
             assert_never(recipe)
 
@@ -93,7 +146,7 @@ def sources(recipe: Recipe) -> Iterator[Ckpt]:
         case Concat(parts):
             for part in parts:
                 yield from sources(part)
-        case Reshape(source, _) | Slice(source, _, _):
+        case Reshape(source, _) | Slice(source, _, _) | Quantized(source, _):
             yield from sources(source)
         case _:
             assert_never(recipe)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tercet.program.recipes import Recipe
+from tercet.program.formats import Format
+from tercet.program.recipes import Recipe, format_of
 
 
 class RowGroup(StrEnum):
@@ -62,7 +63,13 @@ class Tensor:
     dtype: Dtype = Dtype.F32
     recipe: Recipe | None = None
 
+    @property
+    def format(self) -> Format:
+        """How a weight is stored; everything else is what it is."""
+        return Format.F32 if self.recipe is None else format_of(self.recipe)
+
     def __str__(self) -> str:
         sizes = [] if self.group is None else [self.group.value]
         sizes += [str(dim) for dim in self.dims]
-        return f"{self.name}: {self.dtype.value}[{', '.join(sizes)}]"
+        stored = self.dtype.value if self.format is Format.F32 else self.format.value
+        return f"{self.name}: {stored}[{', '.join(sizes)}]"
