@@ -1,0 +1,59 @@
+// From logits to tokens: penalties, biases, temperature, top-k, top-p, min-p, seeded noise,
+// log-probabilities. The specification is tercet.devices.reference.sampling; arrays are those of
+// tercet.devices.contract.Sampling and Outputs. Each row is treated alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels.h"
+
+namespace tercet {
+
+struct Sampling {              // [R] each, but for the histories and biases (CSR)
+  const float* temperature;
+  const int32_t* top_k;
+  const float* top_p;
+  const float* min_p;
+  const uint64_t* seed;
+  const int32_t* choice;
+  const int32_t* position;
+  const float* repetition;
+  const float* presence;
+  const float* frequency;
+  const int32_t* history_ids;
+  const int32_t* history_counts;
+  const int32_t* history_ends;
+  const int32_t* bias_ids;
+  const float* bias_values;
+  const int32_t* bias_ends;
+  const int32_t* num_logprobs;
+  const int32_t* scored_ids;
+};
+
+struct SampleOutputs {         // [R] each
+  int32_t* tokens;
+  float* logprobs;
+  int32_t* ranks;
+  int32_t* top_ids;            // [R][top_columns]
+  float* top_logprobs;
+  int64_t top_columns;
+  float* scored_logprobs;
+  int32_t* scored_ranks;
+  float* margins;
+};
+
+// Memory that a thread's rows use in turn; it keeps what it has grown to.
+struct SampleScratch {
+  std::vector<float> scores;
+  std::vector<uint64_t> keys;
+  std::vector<double> values;
+};
+
+// Draws from row `row` of the step, whose logits (vocab of them, which may be overwritten) are
+// given. False where they are not finite numbers (-inf is one: an id that cannot be drawn); then
+// nothing is drawn.
+bool sample(const Kernels& kernels, float* logits, int64_t vocab, int64_t row, const Sampling& sampling,
+            const SampleOutputs& outputs, SampleScratch& scratch);
+
+}  // namespace tercet
