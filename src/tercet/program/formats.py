@@ -37,6 +37,11 @@ class Format(StrEnum):
         """True for the block layouts of GGUF."""
         return self.block > 1
 
+    @property
+    def tensor_type(self) -> str:
+        """What a checkpoint calls the type of a tensor whose numbers lie on this format's grid."""
+        return "I8" if self is Format.INT8 else self.value.upper()
+
     def stored_bytes(self, rows: int, columns: int) -> int:
         """Size of a weight [rows, columns], without padding."""
         block, size = _BLOCKS[self]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tercet.program.formats import Format
-from tercet.program.recipes import Recipe
+from tercet.program.recipes import Recipe, format_of, sources
 
 ALIGNMENT = 64
 """Of the first byte of every stored weight: a cache line, and the widest vector."""
@@ -53,7 +53,8 @@ class Packer(Protocol):
     @property
     def name(self) -> str:
         """Differs wherever the bytes do: device, layout, instruction set. A part of an image's
-        key, shown to people."""
+        key, shown to people.
+        """
         ...
 
     @property
@@ -79,6 +80,15 @@ class StoredWeight:
     shape: tuple[int, ...]
     """Of the values that the bytes mean."""
     format: Format
+
+
+def exact_in(recipe: Recipe, source: WeightSource) -> frozenset[str]:
+    """The tensors that the recipe reads which are stored in the format that it wants: their numbers
+    are taken as they are (`evaluate`), not rounded again.
+    """
+    wanted = format_of(recipe).tensor_type
+    names = {one.name for one in sources(recipe)}
+    return frozenset(name for name in names if source.describe(name).dtype == wanted)
 
 
 Weights = Mapping[str, StoredWeight]

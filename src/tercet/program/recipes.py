@@ -13,9 +13,9 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tercet.base.errors import must
+from tercet.base.errors import InvariantBroken, must
 from tercet.program.formats import Format
-from tercet.program.rounding import symmetric8, to_bfloat16
+from tercet.program.rounding import symmetric8, to_bfloat16, to_q4_1, to_q8_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,8 @@ def evaluate(
 ) -> NDArray[np.float32]:
     """The weight that the recipe describes, C-contiguous; `get` reads a checkpoint tensor.
 
-    A quantized weight is given as the numbers that its stored form means. Values of the block
-    formats pass unchanged, for the checkpoint's lie on their grid already; so do those of the
-    tensors named in `exact` (a checkpoint that holds INT8 of its own).
+    A quantized weight is given as the numbers that its stored form means. Tensors named in `exact`
+    pass unchanged: the checkpoint stores them in this very format (`program.packing.exact_in`).
 
     The result may share memory with what `get` returned. `get` is asked for each source once per
     mention; shapes are the caller's to check first (`sources`), a contradiction stops the process.
@@ -110,15 +109,23 @@ def evaluate(
 
 
 def quantized(values: NDArray[np.float32], form: Format) -> NDArray[np.float32]:
-    """What the values are once they are stored in the format: float32 of the same shape."""
+    """What values are once they are stored in the format: float32 of the same shape [N, *K]."""
     match form:
         case Format.BF16:
             return to_bfloat16(values)
         case Format.INT8:
             codes, scale = symmetric8(values.reshape(len(values), -1))
             return (codes * scale).reshape(values.shape)
-        case _:
+        case Format.Q4_1:
+            return to_q4_1(values)
+        case Format.Q8_0:
+            return to_q8_0(values)
+        case Format.F32:
             return values
+        case Format.Q4_0 | Format.Q4_K | Format.Q6_K:
+            raise InvariantBroken(f"{form} is read from files that hold it, never made")
+        case _:
+            assert_never(form)
 
 
 def format_of(recipe: Recipe) -> Format:

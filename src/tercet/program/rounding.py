@@ -1,4 +1,4 @@
-"""Rounding to what formats can say: bfloat16, and symmetric 8-bit integers with a scale."""
+"""Rounding to what formats can say: bfloat16, 8-bit integers with a scale, blocks of GGUF."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,41 @@ def grid8(values: F32) -> tuple[F32, F32]:
         codes[open_rows[fits]], scale[open_rows[fits]] = found[fits], tried[fits]
         open_rows = open_rows[~fits]
     return codes, scale
+
+
+def to_q4_1(values: F32) -> F32:
+    """Numbers of blocks of 32 along the last axis as Q4_1 holds them: d q + m, q of 0 to 15, d and
+    m in float16 (`quantize_row_q4_1_ref` of llama.cpp).
+    """
+    blocks = values.reshape(-1, 32)
+    low, high = blocks.min(axis=-1, keepdims=True), blocks.max(axis=-1, keepdims=True)
+    step = (high - low) / np.float32(15)
+    codes = np.trunc((blocks - low) * _inverse(step) + np.float32(0.5))
+    np.clip(codes, 0, 15, out=codes)
+    held: F32 = codes * _half(step) + _half(low)
+    return held.reshape(values.shape)
+
+
+def to_q8_0(values: F32) -> F32:
+    """Numbers of blocks of 32 along the last axis as Q8_0 holds them: d q, d in float16, ties away
+    from zero (`quantize_row_q8_0_ref` of llama.cpp).
+    """
+    blocks = values.reshape(-1, 32)
+    step = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(INT8_MAX)
+    scaled = blocks * _inverse(step)
+    codes = np.copysign(np.floor(np.abs(scaled) + np.float32(0.5)), scaled)
+    held: F32 = codes * _half(step)
+    return held.reshape(values.shape)
+
+
+def _inverse(step: F32) -> F32:
+    """1 / step, 0 for a step of 0."""
+    return np.where(step == 0, np.float32(0), np.float32(1) / np.where(step == 0, 1, step))
+
+
+def _half(values: F32) -> F32:
+    """Rounded to float16, as float32."""
+    return values.astype(np.float16).astype(np.float32)
 
 
 def _fits(values: F32, codes: F32, scale: F32) -> NDArray[np.bool_]:

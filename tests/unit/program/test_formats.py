@@ -1,5 +1,6 @@
 """Formats of weights, rounding to them, and the rewrite that stores matrices in them."""
 
+import gguf
 import numpy as np
 import pytest
 from msgspec.structs import replace as changed
@@ -19,6 +20,7 @@ from tercet.program.recipes import (
     Slice,
     evaluate,
     format_of,
+    quantized,
     sources,
 )
 from tercet.program.rounding import codes8, grid8, symmetric8, to_bfloat16
@@ -131,8 +133,28 @@ def test_a_quantized_recipe_gives_the_numbers_that_are_stored() -> None:
 
 def test_values_that_lie_on_the_grid_already_pass() -> None:
     values = np.array([[1.0, 0.503, -0.2], [0.1, 0.0, 0.0]], np.float32)
-    for recipe, exact in ((Quantized(A, Format.Q4_1), ()), (INT8_A, ("a",))):
-        np.testing.assert_array_equal(evaluate(recipe, lambda _: values, exact=exact), values)
+    for form in Format:
+        recipe = Concat((Quantized(A, form), Slice(Quantized(A, form), 0, 1)))
+        ours = evaluate(recipe, lambda _: values, exact=("a",))
+        np.testing.assert_array_equal(ours, values[[0, 1, 0]])
+
+
+@pytest.mark.parametrize("form", [Format.Q4_1, Format.Q8_0])
+def test_blocks_are_rounded_as_the_gguf_package_does(form: Format) -> None:
+    values = np.random.default_rng(3).standard_normal((6, 96)).astype(np.float32)
+    values[1] *= 1e-3
+    values[2, :32] = 0
+    values[3, 32:64] = 5
+    values[4] = np.round(values[4] * 4)  # ties
+    kind = gguf.GGMLQuantizationType[form.tensor_type]
+    expected = gguf.dequantize(gguf.quantize(values, kind), kind)
+    np.testing.assert_array_equal(quantized(values, form), expected)
+
+
+@pytest.mark.parametrize("form", [Format.Q4_0, Format.Q4_K, Format.Q6_K])
+def test_other_blocks_are_never_made(form: Format) -> None:
+    with pytest.raises(InvariantBroken):
+        quantized(np.ones((1, 256), np.float32), form)
 
 
 def test_the_rewrite_changes_the_named_matrices_alone() -> None:
