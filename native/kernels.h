@@ -59,10 +59,11 @@ struct HeadNorm {          // RMSNorm over each head, in place
   float eps;
 };
 
-struct Rope {              // in place over `heads` neighbouring heads; angles[row][2][head_dim]
+struct Rope {              // in place over `heads` neighbouring heads; angles [rows][2][head_dim]
   float* x;
   int64_t x_stride, heads, head_dim;
   const float* angles;
+  int64_t angles_stride;   // floats
 };
 
 struct Angles {            // cosines and signed sines, as program.Angles says
@@ -70,6 +71,7 @@ struct Angles {            // cosines and signed sines, as program.Angles says
   const double* frequencies;  // [head_dim / 2]
   int64_t head_dim;
   float* to;               // [rows][2][head_dim]
+  int64_t to_stride;       // floats
 };
 
 struct Binary {            // y = a + b, or silu(a) * b
