@@ -8,6 +8,7 @@ import numpy as np
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.devices.contract import F32, I32, I64, Batch, MadeUp, Sampling
+from tercet.engine.drafts import Drafter, lookup
 from tercet.engine.slots import Flags, Slots
 from tercet.messages.plan import StepPlan
 
@@ -26,17 +27,29 @@ class Seating:
     slots: I64
     """[S]"""
     rows: I64
-    """[S] rows of each."""
+    """[S] rows of each, those of guessed tokens included."""
     drawn: I64
     """[D] which of the S draw a token."""
     drawn_rows: I64
-    """[D] which of the R rows it is drawn from."""
+    """[D] which of the R rows it is drawn from; the rows behind guessed tokens follow it."""
+    drafts: I64
+    """[D] how many guessed tokens are verified; they stand behind the known ones in the slot."""
+    first_guesses: I32 | None
+    """[D] the first guessed token, -1 where there is none; None: nobody guessed."""
     scored: tuple[tuple[int, int, int], ...] = ()
     """(which of the S, first of its R rows, how many): rows that score prompt tokens."""
 
+    def spread(self) -> tuple[I64, I64]:
+        """For each row that draws: which of the D it belongs to, and its number among theirs."""
+        counts = 1 + self.drafts
+        ends = np.cumsum(counts)
+        which = np.repeat(np.arange(len(counts)), counts)
+        return which, np.arange(len(which)) - (ends - counts)[which]
 
-def seat(slots: Slots, plan: StepPlan) -> Seating:
-    """Read the plan against the slots; the tables have grown when it returns.
+
+def seat(slots: Slots, plan: StepPlan, *, drafter: Drafter = lookup) -> Seating:
+    """Read the plan against the slots; the tables have grown and guessed tokens stand behind the
+    known ones when it returns.
 
     Slots that ended in the step before are left out. A plan that contradicts the slots breaks
     an invariant.
@@ -66,7 +79,18 @@ def seat(slots: Slots, plan: StepPlan) -> Seating:
     if len(wrong):
         must(False, f"step {plan.step}: slot {seated[wrong[0]]} draws before its last token")
     drawn = np.flatnonzero(draws)
-    drawn_rows, scored = _logits_rows(slots, seated, counts, draws)
+    drafts, first_guesses = np.zeros(len(drawn), np.int64), None
+    if plan.guesses:
+        must(
+            len(plan.guesses) == len(planned),
+            f"step {plan.step}: {len(plan.guesses)} guesses for {len(planned)} slots",
+        )
+        wanted = np.frombuffer(plan.guesses, np.uint8)[place[drawn]].tolist()
+        drafts, first_guesses = _guess(slots, seated[drawn], wanted, drafter)
+    num_drawn = np.zeros(len(seated), np.int64)
+    num_drawn[drawn] = 1 + drafts
+    drawn_rows, scored = _logits_rows(slots, seated, counts, num_drawn)
+    counts = counts + np.maximum(num_drawn - 1, 0)
     return Seating(
         planned=planned,
         place=place,
@@ -74,6 +98,8 @@ def seat(slots: Slots, plan: StepPlan) -> Seating:
         rows=counts,
         drawn=drawn,
         drawn_rows=drawn_rows,
+        drafts=drafts,
+        first_guesses=first_guesses,
         scored=scored,
     )
 
@@ -94,7 +120,7 @@ def build(slots: Slots, seating: Seating) -> Batch:
                     f"{contexts[short[0]]} tokens")  # fmt: skip
     table_ends = np.cumsum(num_blocks)
     block = np.arange(int(table_ends[-1])) - np.repeat(table_ends - num_blocks, num_blocks)
-    wanted, asking, scored_ids, scores = _wanted(slots, seating, ends)
+    wanted = _wanted(slots, seating, ends)
     return Batch(
         ids=slots.tokens[owner, positions],
         positions=positions.astype(np.int32),
@@ -102,11 +128,11 @@ def build(slots: Slots, seating: Seating) -> Batch:
         contexts=contexts.astype(np.int32),
         tables=slots.table[np.repeat(seated, num_blocks), block],
         table_ends=table_ends.astype(np.int32),
-        logits_rows=wanted.astype(np.int32),
-        sampling=_sampling(slots, asking, scores),
-        scored_ids=scored_ids,
+        logits_rows=wanted.rows.astype(np.int32),
+        sampling=_sampling(slots, wanted),
+        scored_ids=wanted.scored_ids,
         made_up=MadeUp(
-            vocab=slots.vocab, end_ids=slots.end_ids, end_position=slots.end_position[asking]
+            vocab=slots.vocab, end_ids=slots.end_ids, end_position=slots.end_position[wanted.owners]
         ),
     )
 
@@ -129,59 +155,113 @@ def _check_slots(slots: Slots, planned: I64, step: int) -> None:
     )
 
 
+def _guess(slots: Slots, owners: I64, wanted: Sequence[int], drafter: Drafter) -> tuple[I64, I32]:
+    """[D] how many guessed tokens stand behind the known ones now, [D] the first guess or -1.
+
+    A task's last token is never computed and a table ends somewhere: no more are verified.
+    """
+    drafts = np.zeros(len(owners), np.int64)
+    first = np.full(len(owners), -1, np.int32)
+    for index, (slot, most) in enumerate(zip(owners.tolist(), wanted, strict=True)):
+        if not most:
+            continue
+        known = int(slots.known[slot])
+        room = min(int(slots.limit[slot]) - 1, BLOCK_TOKENS * int(slots.table_length[slot])) - known
+        count = max(0, min(most - 1, room))
+        guessed = drafter(slots.tokens[slot, :known], max(count, 1))
+        if len(guessed):
+            first[index] = guessed[0]
+            drafts[index] = count = min(count, len(guessed))
+            slots.tokens[slot, known : known + count] = guessed[:count]
+    return drafts, first
+
+
 def _logits_rows(
-    slots: Slots, seated: I64, counts: I64, draws: Flags
+    slots: Slots, seated: I64, counts: I64, num_drawn: I64
 ) -> tuple[I64, tuple[tuple[int, int, int], ...]]:
-    """Index among the R rows of each drawn row, and the ranges of rows that score the prompt."""
+    """Index among the R rows of each first drawn row, and the ranges of rows that score the
+    prompt; `counts` are rows of known tokens, `num_drawn` [S] rows that draw.
+    """
     last = slots.prompt[seated] - 1
     start = slots.computed[seated]
+    drawn = np.flatnonzero(num_drawn)
     scoring = (slots.prompt_logprobs[seated] >= 0) & (start < last)
     if not scoring.any():
-        return np.arange(int(np.count_nonzero(draws))), ()
+        return np.cumsum(num_drawn[drawn]) - num_drawn[drawn], ()
     # A prompt's row at p scores the token at p + 1; the row of its last token scores nothing.
     num_scored = np.where(scoring, np.minimum(start + counts, last) - start, 0)
-    num_rows = num_scored + draws
+    num_rows = num_scored + num_drawn
     first = np.cumsum(num_rows) - num_rows
     scored = tuple(
         (int(which), int(first[which]), int(num_scored[which])) for which in np.flatnonzero(scoring)
     )
-    drawn = np.flatnonzero(draws)
     return first[drawn] + num_scored[drawn], scored
 
 
-def _wanted(slots: Slots, seating: Seating, ends: I64) -> tuple[I64, I64, I32, Flags | None]:
-    """[R] rows of the step, their slots, the ids that they score, whether they only score."""
-    last_rows = ends[seating.drawn] - 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """The R rows of a step whose logits are wanted."""
+
+    rows: I64
+    """[R] which rows of the step."""
+    owners: I64
+    """[R] their slots."""
+    positions: I64
+    """[R] of the token that each draws; where it only scores: any."""
+    scored_ids: I32
+    """[R] the ids that they score, or -1."""
+    scores: Flags | None
+    """[R] whether they only score; None: none does."""
+
+
+def _wanted(slots: Slots, seating: Seating, ends: I64) -> _Wanted:
+    which, number = seating.spread()
+    drawing = seating.slots[seating.drawn]
+    rows = (ends[seating.drawn] - 1 - seating.drafts)[which] + number
+    positions = slots.known[drawing][which] + number
     if not seating.scored:
-        owners = seating.slots[seating.drawn]
-        return last_rows, owners, np.full(len(owners), -1, np.int32), None
-    num_rows = len(seating.drawn) + sum(count for _, _, count in seating.scored)
-    wanted, owners = np.zeros((2, num_rows), np.int64)
-    scored_ids = np.full(num_rows, -1, np.int32)
-    scores = np.zeros(num_rows, bool)
-    wanted[seating.drawn_rows] = last_rows
-    owners[seating.drawn_rows] = seating.slots[seating.drawn]
-    for which, first, count in seating.scored:
-        slot = seating.slots[which]
+        return _Wanted(
+            rows=rows,
+            owners=drawing[which],
+            positions=positions,
+            scored_ids=np.full(len(rows), -1, np.int32),
+            scores=None,
+        )
+    num_rows = len(rows) + sum(count for _, _, count in seating.scored)
+    wanted = _Wanted(
+        rows=np.zeros(num_rows, np.int64),
+        owners=np.zeros(num_rows, np.int64),
+        positions=np.zeros(num_rows, np.int64),
+        scored_ids=np.full(num_rows, -1, np.int32),
+        scores=np.zeros(num_rows, bool),
+    )
+    places = seating.drawn_rows[which] + number
+    wanted.rows[places] = rows
+    wanted.owners[places] = drawing[which]
+    wanted.positions[places] = positions
+    for seat_, first, count in seating.scored:
+        slot = seating.slots[seat_]
         start = slots.computed[slot]
         part = slice(first, first + count)
-        begin = ends[which] - seating.rows[which]
-        wanted[part] = np.arange(begin, begin + count)
-        owners[part] = slot
-        scored_ids[part] = slots.tokens[slot, start + 1 : start + 1 + count]
-        scores[part] = True
-    return wanted, owners, scored_ids, scores
+        begin = ends[seat_] - seating.rows[seat_]
+        wanted.rows[part] = np.arange(begin, begin + count)
+        wanted.owners[part] = slot
+        wanted.scored_ids[part] = slots.tokens[slot, start + 1 : start + 1 + count]
+        if wanted.scores is not None:
+            wanted.scores[part] = True
+    return wanted
 
 
-def _sampling(slots: Slots, owners: I64, scores: Flags | None) -> Sampling:
+def _sampling(slots: Slots, wanted: _Wanted) -> Sampling:
+    owners, scores = wanted.owners, wanted.scores
     temperature, num_logprobs = slots.temperature[owners], slots.num_logprobs[owners]
     drawn: Sequence[int] = range(len(owners))
     if scores is not None:
         temperature[scores] = 0.0
         num_logprobs[scores] = slots.prompt_logprobs[owners[scores]]
         drawn = np.flatnonzero(~scores).tolist()
-    history = _history(slots, owners, drawn)
-    bias = _bias(slots, owners, drawn)
+    history = _history(slots, wanted, drawn)
+    bias = _bias(slots, wanted, drawn)
     return Sampling(
         temperature=temperature,
         top_k=slots.top_k[owners],
@@ -189,7 +269,7 @@ def _sampling(slots: Slots, owners: I64, scores: Flags | None) -> Sampling:
         min_p=slots.min_p[owners],
         seed=slots.seed[owners],
         choice=slots.choice[owners],
-        position=slots.known[owners].astype(np.int32),
+        position=wanted.positions.astype(np.int32),
         repetition=slots.repetition[owners],
         presence=slots.presence[owners],
         frequency=slots.frequency[owners],
@@ -203,34 +283,39 @@ def _sampling(slots: Slots, owners: I64, scores: Flags | None) -> Sampling:
     )
 
 
-def _history(slots: Slots, owners: I64, drawn: Sequence[int]) -> tuple[I32, I32, I32]:
-    lengths = np.zeros(len(owners), np.int32)
+def _history(slots: Slots, wanted: _Wanted, drawn: Sequence[int]) -> tuple[I32, I32, I32]:
+    """As each row finds it: behind guessed tokens they count as if they were output."""
+    lengths = np.zeros(len(wanted.owners), np.int32)
     if not slots.counts:
         return _NO_IDS, _NO_IDS, lengths
     ids, counts = [_NO_IDS], [_NO_IDS]
-    slot_of = owners.tolist()
+    slot_of, position_of = wanted.owners.tolist(), wanted.positions.tolist()
     for row in drawn:
-        held = slots.counts.get(slot_of[row])
+        slot = slot_of[row]
+        held = slots.counts.get(slot)
         if held is not None:
-            ids.append(held.ids)
-            counts.append(held.counts)
-            lengths[row] = len(held.ids)
+            row_ids, row_counts = held.followed_by(
+                slots.tokens[slot, slots.known[slot] : position_of[row]].tolist()
+            )
+            ids.append(row_ids)
+            counts.append(row_counts)
+            lengths[row] = len(row_ids)
     return np.concatenate(ids), np.concatenate(counts), np.cumsum(lengths, dtype=np.int32)
 
 
-def _bias(slots: Slots, owners: I64, drawn: Sequence[int]) -> tuple[I32, F32, I32]:
-    lengths = np.zeros(len(owners), np.int32)
+def _bias(slots: Slots, wanted: _Wanted, drawn: Sequence[int]) -> tuple[I32, F32, I32]:
+    lengths = np.zeros(len(wanted.owners), np.int32)
     if not slots.biases and not slots.stop_ids:
         return _NO_IDS, _NO_VALUES, lengths
     ids, values = [_NO_IDS], [_NO_VALUES]
-    slot_of = owners.tolist()
+    slot_of, position_of = wanted.owners.tolist(), wanted.positions.tolist()
     for row in drawn:
         slot = slot_of[row]
         before = len(ids)
         if slot in slots.biases:
             ids.append(slots.biases[slot][0])
             values.append(slots.biases[slot][1])
-        if slot in slots.stop_ids and slots.known[slot] < slots.stops_from[slot]:
+        if slot in slots.stop_ids and position_of[row] < slots.stops_from[slot]:
             banned = slots.stop_ids[slot]
             ids.append(banned)
             values.append(np.full(len(banned), -np.inf, np.float32))

@@ -10,6 +10,7 @@ from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
 from tercet.devices.contract import I64, Executable
 from tercet.engine.batch import build, seat
+from tercet.engine.drafts import Drafter, lookup
 from tercet.engine.measure import measure
 from tercet.engine.settle import nothing, settle
 from tercet.engine.slots import Slots
@@ -53,6 +54,8 @@ class Engine:
         self.shape = shape
         self.memory = memory
         self.slots = Slots(max_slots=max_slots, shape=shape)
+        self.drafter: Drafter = lookup
+        """Whose guesses are verified where a plan asks for some."""
         self._clock = clock
 
     def run(self, plan: StepPlan) -> StepResult:
@@ -67,7 +70,7 @@ class Engine:
             self._renew(blocks, held)
         if plan.blocks:
             self._renew(np.frombuffer(plan.blocks, "<i4").astype(np.int64), 0)
-        seating = seat(self.slots, plan)
+        seating = seat(self.slots, plan, drafter=self.drafter)
         if not len(seating.slots):
             return nothing(self.slots, seating.planned, step=plan.step)
         outputs = self.executable.run(build(self.slots, seating))

@@ -2,7 +2,7 @@
 hand to the sampler as they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,24 @@ class TokenCounts:
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
             self._ids[place] = token
         self._counts[place] += 1
+
+    def followed_by(self, tokens: Sequence[int]) -> tuple[I32, I32]:
+        """Ids and counts as they were after so many more output tokens, which are not added."""
+        ids, counts = self.ids, self.counts
+        if not tokens:
+            return ids, counts
+        more: dict[int, int] = {}
+        counts = counts.copy()
+        for token in tokens:
+            place = self._places.get(token)
+            if place is None:
+                more[token] = more.get(token, 0) + 1
+            else:
+                counts[place] += 1
+        return (
+            np.concatenate([ids, np.array(list(more), np.int32)]),
+            np.concatenate([counts, np.array(list(more.values()), np.int32)]),
+        )
 
     @property
     def ids(self) -> I32:

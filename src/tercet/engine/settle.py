@@ -1,41 +1,54 @@
 """From a device's `Outputs` to what happened: the slots move on, a `StepResult` tells of it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tercet.base.errors import must
 from tercet.devices.contract import I32, I64, Outputs
 from tercet.engine.batch import Seating
 from tercet.engine.slots import Slots
 from tercet.jobs.job import TokenLogprobs
-from tercet.messages.plan import FINISH_LENGTH, FINISH_STOP, StepResult
-
-U8 = NDArray[np.uint8]
+from tercet.messages.plan import (
+    FINISH_LENGTH,
+    FINISH_STOP,
+    GUESS_NONE,
+    GUESS_RIGHT,
+    GUESS_WRONG,
+    StepResult,
+)
 
 
 def settle(slots: Slots, seating: Seating, outputs: Outputs, *, step: int) -> StepResult:
-    """Move the slots on by what the step computed and drew, and report it in the plan's order."""
+    """Move the slots on by what the step computed and drew, and report it in the plan's order.
+
+    Of a slot's rows that draw, the first is always true. Each further one is if the token before
+    it was guessed right: then it computed what a step of its own would have.
+
+        guessed        5    9    2           the slot's tokens behind the known ones
+        drawn     5    9    4    7           gained: 5 9 4; 7 followed a wrong guess
+    """
     computed_before = slots.computed[seating.slots]
-    slots.computed[seating.slots] = computed_before + seating.rows
     owners = seating.slots[seating.drawn]
-    tokens = outputs.tokens[seating.drawn_rows]
+    tokens = _drawn(seating, outputs)
     must(
         tokens.min(initial=0) >= 0 and tokens.max(initial=0) < slots.vocab,
         f"step {step}: the device drew a token outside the vocabulary of {slots.vocab}",
     )
-    finishes = _advance(slots, owners, tokens)
-    gained = np.zeros(len(seating.planned), np.int32)
-    gained[seating.place[seating.drawn]] = 1
-    finished = np.zeros(len(seating.planned), np.uint8)
-    finished[seating.place[seating.drawn]] = finishes
+    computed_after = computed_before + seating.rows
+    gained, finishes = _advance(slots, owners, tokens, drafts=seating.drafts)
+    computed_after[seating.drawn] += gained - 1 - seating.drafts
+    slots.computed[seating.slots] = computed_after
+    places = seating.place[seating.drawn]
+    drafted, guessed = _guesses(seating, tokens)
     return StepResult(
         step=step,
-        counts=gained.astype("<i4", copy=False).tobytes(),
-        tokens=tokens.astype("<i4", copy=False).tobytes(),
-        finishes=finished.tobytes(),
+        counts=_placed(gained, places, seating).astype("<i4").tobytes(),
+        tokens=tokens[np.arange(tokens.shape[1]) < gained[:, None]].astype("<i4").tobytes(),
+        finishes=_placed(finishes, places, seating).astype(np.uint8).tobytes(),
         computed=slots.computed[seating.planned].astype("<i4").tobytes(),
-        logprobs=_logprobs(slots, seating, outputs),
+        logprobs=_logprobs(slots, seating, outputs, gained),
         prompt_logprobs=_prompt_logprobs(slots, seating, outputs, computed_before),
+        drafted=drafted,
+        guessed=guessed,
         duration_ns=outputs.duration_ns,
     )
 
@@ -50,42 +63,96 @@ def nothing(slots: Slots, planned: I64, *, step: int) -> StepResult:
     )
 
 
-def _advance(slots: Slots, owners: I64, tokens: I32) -> U8:
-    """Append each owner's token; [D] how that ended the task."""
-    at = slots.known[owners]
-    slots.tokens[owners, at] = tokens
-    slots.known[owners] = at + 1
-    stopped = (slots.stops[owners] == tokens[:, None]).any(axis=1)
-    if slots.stop_sets or slots.counts:
-        for index, (slot, token) in enumerate(zip(owners.tolist(), tokens.tolist(), strict=True)):
+def _placed(values: I64, places: I64, seating: Seating) -> I64:
+    """[P] the values [D] at their places in the plan, 0 elsewhere."""
+    planned = np.zeros(len(seating.planned), np.int64)
+    planned[places] = values
+    return planned
+
+
+def _drawn(seating: Seating, outputs: Outputs) -> I32:
+    """[D, W] the tokens that each slot's rows drew, W the most of one; the last is repeated."""
+    numbers = np.arange(1 + int(seating.drafts.max(initial=0)))
+    return outputs.tokens[
+        seating.drawn_rows[:, None] + np.minimum(numbers, seating.drafts[:, None])
+    ]
+
+
+def _guesses(seating: Seating, tokens: I32) -> tuple[bytes, bytes]:
+    """What a result says of guessed tokens: (drafted, guessed)."""
+    first = seating.first_guesses
+    if first is None or not (first >= 0).any():
+        return b"", b""
+    places = seating.place[seating.drawn]
+    right = np.where(first == tokens[:, 0], GUESS_RIGHT, GUESS_WRONG)
+    guessed = _placed(np.where(first >= 0, right, GUESS_NONE), places, seating)
+    drafted = _placed(seating.drafts, places, seating) if seating.drafts.any() else None
+    return (
+        b"" if drafted is None else drafted.astype(np.uint8).tobytes(),
+        guessed.astype(np.uint8).tobytes(),
+    )
+
+
+def _advance(slots: Slots, owners: I64, tokens: I32, *, drafts: I64) -> tuple[I64, I64]:
+    """Append each owner's true tokens, at most up to a stop; ([D] how many, [D] FINISH_*)."""
+    known = slots.known[owners]
+    numbers = np.arange(tokens.shape[1])
+    places = known[:, None] + numbers
+    gained = 1 + _num_right(slots, owners, tokens, drafts=drafts)
+    stopped = (slots.stops[owners][:, None, :] == tokens[:, :, None]).any(axis=2)
+    if slots.stop_sets:
+        for index, slot in enumerate(owners.tolist()):
             if slot in slots.stop_sets:
-                stopped[index] = token in slots.stop_sets[slot]
+                stops = slots.stop_sets[slot]
+                stopped[index] = [token in stops for token in tokens[index].tolist()]
+    stopped &= (places >= slots.stops_from[owners, None]) & (numbers < gained[:, None])
+    ends = stopped.any(axis=1)
+    gained = np.where(ends, 1 + stopped.argmax(axis=1), gained)
+    true = numbers < gained[:, None]
+    slots.tokens[np.repeat(owners, gained), places[true]] = tokens[true]
+    if slots.counts:
+        for index, slot in enumerate(owners.tolist()):
             if slot in slots.counts:
-                slots.counts[slot].add(token)
-    stopped &= at >= slots.stops_from[owners]
+                for token in tokens[index, : gained[index]].tolist():
+                    slots.counts[slot].add(token)
+    slots.known[owners] = known + gained
     finishes = np.where(
-        stopped,
-        np.uint8(FINISH_STOP),
-        np.where(at + 1 >= slots.limit[owners], np.uint8(FINISH_LENGTH), np.uint8(0)),
+        ends,
+        np.int64(FINISH_STOP),
+        np.where(known + gained >= slots.limit[owners], np.int64(FINISH_LENGTH), np.int64(0)),
     )
     slots.ended[owners] = finishes != 0
-    return finishes
+    return gained, finishes
+
+
+def _num_right(slots: Slots, owners: I64, tokens: I32, *, drafts: I64) -> I64:
+    """[D] how many of the guessed tokens, from the first, are what was drawn in their place."""
+    if tokens.shape[1] == 1:
+        return np.zeros(len(owners), np.int64)
+    numbers = np.arange(tokens.shape[1] - 1)
+    places = np.minimum(slots.known[owners, None] + numbers, slots.context_max - 1)
+    right = (slots.tokens[owners[:, None], places] == tokens[:, :-1]) & (numbers < drafts[:, None])
+    num_right: I64 = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+    return num_right
 
 
 def _logprobs(
-    slots: Slots, seating: Seating, outputs: Outputs
+    slots: Slots, seating: Seating, outputs: Outputs, gained: I64
 ) -> tuple[tuple[int, tuple[TokenLogprobs, ...]], ...]:
     wanted = slots.num_logprobs[seating.slots[seating.drawn]]
     told = []
     for index in np.flatnonzero(wanted >= 0).tolist():
-        row = int(seating.drawn_rows[index])
-        entry = TokenLogprobs(
-            int(outputs.tokens[row]),
-            float(outputs.logprobs[row]),
-            int(outputs.ranks[row]),
-            _top(outputs, row, int(wanted[index])),
+        first = int(seating.drawn_rows[index])
+        entries = tuple(
+            TokenLogprobs(
+                int(outputs.tokens[row]),
+                float(outputs.logprobs[row]),
+                int(outputs.ranks[row]),
+                _top(outputs, row, int(wanted[index])),
+            )
+            for row in range(first, first + int(gained[index]))
         )
-        told.append((int(seating.place[seating.drawn[index]]), (entry,)))
+        told.append((int(seating.place[seating.drawn[index]]), entries))
     return tuple(told)
 
 

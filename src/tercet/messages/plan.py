@@ -10,6 +10,9 @@ noted, so that ranks can read a plan from shared memory and a recording can hold
     samples   [ 1 | 1 | 0 ]        whether the chunk ends at the last known token: sample there (u1)
     growth    [ 0 | 1 | 32 ]       how many of `blocks` are appended to this slot's table
     blocks    [ 91 | 17 ... 48 ]   sum(growth) block ids, over all mapped arenas
+    guesses   [ 5 | 1 | 0 ]        how many of its next tokens are guessed, plus one (u1; 0: nobody
+                                   looks; 1: one token, only to see whether it would have been
+                                   right; 1 + k: at most k, each verified by a row of its own)
 """
 
 from msgspec import Struct
@@ -19,6 +22,13 @@ from tercet.jobs.job import Task, TokenLogprobs
 FINISH_NONE = 0
 FINISH_STOP = 1
 FINISH_LENGTH = 2
+
+GUESS_NONE = 0
+GUESS_WRONG = 1
+GUESS_RIGHT = 2
+
+GUESSES_MAX = 64
+"""Guessed tokens of a slot in one step."""
 
 
 class SlotOpening(Struct, frozen=True, kw_only=True):
@@ -37,6 +47,10 @@ class StepPlan(Struct, frozen=True, kw_only=True):
 
     A slot that ended in the step before (the plan could not know) is dropped by the engine:
     count 0, no row computed. A closed slot's blocks are not touched by this or any later plan.
+
+    Guessed tokens are computed behind the known ones. Row by row the sampler draws what it would
+    draw without them; as long as that is what was guessed, the next row holds too. So one step
+    gives 1 to 1 + k tokens, the same ones that single steps give.
     """
 
     step: int
@@ -47,6 +61,8 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     samples: bytes = b""
     growth: bytes = b""
     blocks: bytes = b""
+    guesses: bytes = b""
+    """Empty: nobody guesses."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
@@ -65,6 +81,11 @@ class StepResult(Struct, frozen=True, kw_only=True):
     """(position in the plan, one entry for each gained token), for slots that asked."""
     prompt_logprobs: tuple[tuple[int, tuple[TokenLogprobs | None, ...]], ...] = ()
     """(position in the plan, entries of the prompt's rows of this step); the very first is None."""
+    drafted: bytes = b""
+    """u1: rows that verified guessed tokens, besides the planned ones; empty: there were none."""
+    guessed: bytes = b""
+    """u1: GUESS_*, of the first guessed token, whether a row verified it or not; empty: nobody
+    guessed."""
     duration_ns: int = 0
 
 
