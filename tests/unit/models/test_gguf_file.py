@@ -45,6 +45,25 @@ def test_quantized_matrices_of_a_model(tmp_path: Path, kind: Kind) -> None:
     assert checkpoint.describe(name).dtype == kind.name
 
 
+BLOCK_KINDS = [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0]
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS, ids=lambda kind: kind.name)
+def test_blocks_are_the_files_own_with_rows_as_read_gives_them(tmp_path: Path, kind: Kind) -> None:
+    checkpoint = open_gguf(write_gguf(tmp_path / "a.gguf", kind=kind))
+    for part in ("mlp.up_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+        name = f"model.layers.1.{part}.weight"
+        blocks = checkpoint.read_blocks(name)
+        read = checkpoint.read(name)
+        assert blocks.dtype == np.uint8
+        assert blocks.shape[0] == read.shape[0]
+        np.testing.assert_array_equal(gguf.dequantize(blocks, kind), read, err_msg=name)
+    with pytest.raises(Invalid, match=r"norm\.weight' as F32, not in blocks"):
+        checkpoint.read_blocks("model.norm.weight")
+    with pytest.raises(Invalid, match=r"holds no tensor 'nothing'"):
+        checkpoint.read_blocks("nothing")
+
+
 @pytest.mark.parametrize("kind", DEQUANTIZED, ids=lambda kind: kind.name)
 def test_every_type_that_the_package_dequantizes(tmp_path: Path, kind: Kind) -> None:
     """Blocks of any bytes, as the embedding of an otherwise tiny file."""

@@ -64,6 +64,18 @@ class Checkpoint(Protocol):
         """The tensor in float32, row-major, the caller's to keep; `Invalid` if it can't be."""
         ...
 
+    def read_blocks(self, name: str) -> NDArray[np.uint8]:
+        """[rows, bytes of a row] of a tensor that is stored in a GGUF block type, the rows in the
+        order of `read`; `Invalid` for another one.
+        """
+        ...
+
+    def read_int8(self, name: str) -> tuple[NDArray[np.int8], F32]:
+        """[N, K] and the scales [N] of a tensor that is stored so (compressed-tensors); `Invalid`
+        for another one.
+        """
+        ...
+
 
 def with_path(path: str, error: Invalid) -> Invalid:
     """The same error, its sentence beginning with the file or folder that it is about."""
@@ -74,6 +86,11 @@ def with_path(path: str, error: Invalid) -> Invalid:
 def missing_tensor(path: str, name: str) -> Invalid:
     """The error for a tensor that the model needs and the checkpoint lacks."""
     return bad_checkpoint(path, f"holds no tensor {name!r}, which the model needs")
+
+
+def stored_otherwise(info: TensorInfo, wanted: str) -> Invalid:
+    """The error for a tensor that is asked for as it is not stored."""
+    return bad_checkpoint(info.file, f"holds tensor {info.name!r} as {info.dtype}, not {wanted}")
 
 
 def bad_checkpoint(path: str, what: str) -> Invalid:

@@ -9,9 +9,11 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from tercet.base.errors import Invalid
 from tercet.base.model import ModelShape
@@ -21,6 +23,7 @@ from tercet.models.checkpoints.contract import (
     TensorInfo,
     bad_checkpoint,
     missing_tensor,
+    stored_otherwise,
     with_path,
 )
 from tercet.models.checkpoints.files import read_piece
@@ -35,6 +38,7 @@ from tercet.models.families.gguf_shape import shape_from_gguf
 
 PARTS_MAX = 1000
 ROPE_BYTES_MAX = 1 << 16
+_Element = TypeVar("_Element", np.float32, np.uint8)
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -76,8 +80,22 @@ class GgufCheckpoint:
     def read(self, name: str) -> F32:
         """The tensor dequantized, q and k in halves."""
         placed = self._find(name)
+        return self._in_halves(placed, _read(placed))
+
+    def read_blocks(self, name: str) -> NDArray[np.uint8]:
+        """The file's own bytes, rows of q and k in halves."""
+        placed = self._find(name)
+        if not _in_blocks(placed):
+            raise stored_otherwise(self.describe(name), "in blocks")
+        return self._in_halves(placed, _stored_rows(placed))
+
+    def read_int8(self, name: str) -> tuple[NDArray[np.int8], F32]:
+        """No tensor is stored so."""
+        raise stored_otherwise(self.describe(name), "in 8-bit integers")
+
+    def _in_halves(self, placed: _Placed, rows: NDArray[_Element]) -> NDArray[_Element]:
+        """The rows of a tensor in the order of Hugging Face's layout."""
         shape = self._facts.shape
-        array = _read(placed)
         heads = permuted_heads(
             placed.tensor.name,
             architecture=shape.family,
@@ -85,13 +103,13 @@ class GgufCheckpoint:
             num_kv_heads=shape.num_kv_heads,
         )
         if heads is None:
-            return array
-        if array.shape[0] % (2 * heads):
+            return rows
+        if rows.shape[0] % (2 * heads):
             raise bad_checkpoint(
                 str(placed.path),
-                f"holds tensor {placed.tensor.name!r} with {array.shape[0]} rows for {heads} heads",
+                f"holds tensor {placed.tensor.name!r} with {rows.shape[0]} rows for {heads} heads",
             )
-        return unpermute(array, heads)
+        return unpermute(rows, heads)
 
     def _find(self, name: str) -> _Placed:
         placed = self._placed.get(name)
@@ -100,14 +118,26 @@ class GgufCheckpoint:
         return placed
 
 
+def _in_blocks(placed: _Placed) -> bool:
+    """Whether numbers of a row are stored several together."""
+    import gguf
+
+    block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(placed.tensor.type_number)]
+    return int(block) > 1
+
+
+def _stored_rows(placed: _Placed) -> NDArray[np.uint8]:
+    """[rows, bytes of a row] as the file has them."""
+    piece = read_piece(placed.path, placed.start, placed.size, f"tensor {placed.tensor.name!r}")
+    return np.frombuffer(piece, np.uint8).reshape(math.prod(placed.tensor.dims[1:]), -1)
+
+
 def _read(placed: _Placed) -> F32:
     import gguf
 
-    piece = read_piece(placed.path, placed.start, placed.size, f"tensor {placed.tensor.name!r}")
     kind = gguf.GGMLQuantizationType(placed.tensor.type_number)
-    rows = np.frombuffer(piece, np.uint8).reshape(math.prod(placed.tensor.dims[1:]), -1)
     try:
-        array = gguf.dequantize(rows, kind)
+        array = gguf.dequantize(_stored_rows(placed), kind)
     except NotImplementedError:
         raise bad_checkpoint(
             str(placed.path),

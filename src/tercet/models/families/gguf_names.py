@@ -6,12 +6,14 @@ Our programs rotate halves, as Hugging Face's do, so q and k are put back while 
 """
 
 import re
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tercet.base.errors import must
 
+_Element = TypeVar("_Element", np.float32, np.uint8)
 _TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -68,7 +70,7 @@ def permuted_heads(
     return num_heads if match.group(1) == "q" else num_kv_heads
 
 
-def unpermute(array: NDArray[np.float32], num_heads: int) -> NDArray[np.float32]:
+def unpermute(array: NDArray[_Element], num_heads: int) -> NDArray[_Element]:
     """Rows of every head put from interleaved (x0 y0 x1 y1 ...) back into halves (x.. y..)."""
     half = array.shape[0] // num_heads // 2
     split = array.reshape(num_heads, half, 2, *array.shape[1:])
