@@ -12,9 +12,8 @@ import threadpoolctl
 from benchmarks.answering import answer_all, prompt
 from benchmarks.models import opened
 from benchmarks.rig import Rig
-from tercet.devices.choose import choose_device
-from tercet.engine.build import build_engine, kv_block_shape
-from tercet.engine.memory import private_memory
+from tercet.devices.reference import ReferenceDevice
+from tercet.engine.build import build_engine, compile_model, kv_memory
 
 NUM_BLOCKS = 1200
 SLOTS = 32
@@ -26,8 +25,9 @@ class Ours:
     def __init__(self) -> None:
         model = opened()
         threadpoolctl.threadpool_limits(limits=os.cpu_count())
-        memory = private_memory(kv_block_shape(model.shape, "cpu"), NUM_BLOCKS)
-        engine = build_engine(model, device=choose_device("cpu"), memory=memory, max_slots=SLOTS)
+        executable = compile_model(model, ReferenceDevice())
+        memory = kv_memory(executable, NUM_BLOCKS)
+        engine = build_engine(executable, shape=model.shape, memory=memory, max_slots=SLOTS)
         self.vocab = model.shape.vocab
         self._rig = Rig(engine, engine.measure(), memory.layout.num_blocks)
         self._next = 1

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from tercet.devices.reference.packing import Float32Packer
 from tercet.models import ModelCacheConfig, OpenedModel, open_model
 
 NAME = "smollm2"
@@ -15,8 +16,8 @@ def cache() -> ModelCacheConfig:
 
 
 def opened() -> OpenedModel:
-    """SmolLM2-135M-Instruct, fetched and its image built if need be."""
-    return open_model(NAME, cache=cache())
+    """SmolLM2-135M-Instruct in float32, fetched and its image built if need be."""
+    return open_model(NAME, cache=cache(), packer=Float32Packer(), quantization="none")
 
 
 def checkpoint_file() -> Path:

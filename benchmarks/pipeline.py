@@ -25,8 +25,7 @@ from tercet.base.rand import Rand
 from tercet.cluster_manager.config import ClusterManagerConfig
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.devices.choose import choose_device
-from tercet.engine.build import build_engine, kv_block_shape
-from tercet.engine.memory import private_memory
+from tercet.engine.build import build_engine, compile_model, kv_memory
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.job_executor.machine import JobExecutor
 from tercet.messages.effects import Emit, Fact, Send
@@ -192,9 +191,9 @@ def _front() -> _Front:
 
 def _rig(num_jobs: int) -> Rig:
     model = opened()
-    memory = private_memory(kv_block_shape(model.shape, "cost"), NUM_BLOCKS)
-    device = choose_device("cost")
-    engine = build_engine(model, device=device, memory=memory, max_slots=num_jobs)
+    executable = compile_model(model, choose_device("cost"))
+    memory = kv_memory(executable, NUM_BLOCKS)
+    engine = build_engine(executable, shape=model.shape, memory=memory, max_slots=num_jobs)
     return Rig(engine, NO_COST, memory.layout.num_blocks)
 
 

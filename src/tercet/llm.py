@@ -120,7 +120,7 @@ class LLM:
             Source("LLM", {"model": model, "runtime.port": 0, "api.api_keys": [key]}),
         ]
         config = resolve(TreeConfig, sources).value
-        prepared = prepare(config.model, config.cache_folder)
+        prepared = prepare(config)
         self._show_progress = show_progress
         self._headers = {"authorization": f"Bearer {key}"}
         self.model = (config.served_names or (prepared.name,))[0]

@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from float32_models import open_float32
 
 from tercet.base.errors import Invalid
-from tercet.models import ModelCacheConfig, OpenedModel, open_model
+from tercet.models import ModelCacheConfig, OpenedModel
 
 
 def user_cache() -> ModelCacheConfig:
@@ -19,7 +20,7 @@ def user_cache() -> ModelCacheConfig:
 @cache
 def _open() -> OpenedModel | str:
     try:
-        return open_model("smollm2", cache=user_cache())
+        return open_float32("smollm2", cache=user_cache())
     except Invalid as error:
         return error.sentence
 

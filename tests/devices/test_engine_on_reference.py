@@ -6,16 +6,15 @@ position where the two best scores are closer than `NEAR`.
 
 import numpy as np
 import pytest
+from float32_models import open_float32
 
 from tercet.base.ids import TaskId
-from tercet.devices.choose import choose_device
-from tercet.engine.build import build_engine, kv_block_bytes, kv_block_shape
-from tercet.engine.memory import private_memory
+from tercet.devices.reference import ReferenceDevice
+from tercet.engine.build import build_engine, compile_model, kv_memory
 from tercet.jobs.job import Task
 from tercet.jobs.sampling import SamplingParameters
 from tercet.messages.plan import SlotOpening, StepPlan
 from tercet.models.config import ModelCacheConfig
-from tercet.models.opened import open_model
 
 NEAR = 1e-3
 BLOCKS_PER_SLOT = 12
@@ -32,7 +31,7 @@ KINDS = [
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return open_model(request.param, cache=ModelCacheConfig(folder=folder))
+    return open_float32(request.param, cache=ModelCacheConfig(folder=folder))
 
 
 class Watched:
@@ -50,10 +49,9 @@ class Watched:
 
 @pytest.fixture
 def engine(model):
-    shape = kv_block_shape(model.shape, "cpu")
-    assert kv_block_bytes(model.shape, "cpu") == 4 * int(np.prod(shape))
-    memory = private_memory(shape, NUM_SLOTS * BLOCKS_PER_SLOT)
-    built = build_engine(model, device=choose_device("cpu"), memory=memory, max_slots=NUM_SLOTS)
+    executable = compile_model(model, ReferenceDevice())
+    memory = kv_memory(executable, NUM_SLOTS * BLOCKS_PER_SLOT)
+    built = build_engine(executable, shape=model.shape, memory=memory, max_slots=NUM_SLOTS)
     built.executable = Watched(built.executable)
     return built
 

@@ -19,27 +19,30 @@ SOURCE = "random:llama?layers=4&hidden=512&heads=8&head_dim=64&ffn=1024&seed=3"
 OPEN = """
 import sys
 from pathlib import Path
-from tercet.models import ModelCacheConfig, open_model
+from float32_models import float32_weights, open_float32
+from tercet.models import ModelCacheConfig
 print("ready", flush=True)
 sys.stdin.read(1)
 built = []
-model = open_model(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])),
-                   progress=lambda stage, done, total: built.append(done == total))
-sums = sum(float(weight.sum()) for weight in model.weights().values())
+model = open_float32(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])),
+                     progress=lambda stage, done, total: built.append(done == total))
+sums = sum(float(weight.sum()) for weight in float32_weights(model).values())
 print(built.count(True), model.fingerprint, sums)
 """
 DIE = """
 import os, sys
 from pathlib import Path
-from tercet.models import ModelCacheConfig, open_model
-open_model(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])),
-           progress=lambda stage, done, total: done > total / 2 and os.kill(os.getpid(), 9))
+from float32_models import open_float32
+from tercet.models import ModelCacheConfig
+open_float32(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])),
+             progress=lambda stage, done, total: done > total / 2 and os.kill(os.getpid(), 9))
 """
 
 
 def start(code: str, cache: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", code, SOURCE, str(cache)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "data")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -58,7 +61,8 @@ def test_two_processes_build_one_image(tmp_path: Path) -> None:
     answers = [process.communicate(timeout=60)[0].split() for process in processes]
     assert sorted(answer[0] for answer in answers) == ["0", "0", "1"], "one of them built it"
     assert len({tuple(answer[1:]) for answer in answers}) == 1
-    assert len(list((tmp_path / "images").iterdir())) == 1
+    assert len(list((tmp_path / "images").glob("*.image"))) == 1
+    assert not list((tmp_path / "images").glob("*.partial"))
 
 
 def test_a_builder_that_is_killed_leaves_the_next_one_free(tmp_path: Path) -> None:
@@ -69,17 +73,18 @@ def test_a_builder_that_is_killed_leaves_the_next_one_free(tmp_path: Path) -> No
     assert left.suffix == ".partial"
     answer = start(OPEN, tmp_path).communicate("x", timeout=60)[0].split()
     assert answer[:2] == ["ready", "1"]
-    assert [path.suffix for path in (tmp_path / "images").iterdir()] == [".image"]
+    assert {path.suffix for path in (tmp_path / "images").iterdir()} == {".image", ".used"}
 
 
 FULL = """
 import resource, sys
 from pathlib import Path
+from float32_models import open_float32
 from tercet.base.errors import Invalid
-from tercet.models import ModelCacheConfig, open_model
+from tercet.models import ModelCacheConfig
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    open_model(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])))
+    open_float32(sys.argv[1], cache=ModelCacheConfig(folder=Path(sys.argv[2])))
 except Invalid as error:
     print(error.sentence)
 """
@@ -87,17 +92,18 @@ except Invalid as error:
 
 def test_a_disk_without_room_is_said_and_nothing_half_is_left(tmp_path: Path) -> None:
     said = start(FULL, tmp_path).communicate(timeout=60)[0]
-    assert f"cannot be written to {tmp_path / 'images'}: File too large." in said
+    assert f"cannot be written to {tmp_path / 'images'}: File too large. `tercet images rm`" in said
     assert not list((tmp_path / "images").iterdir())
 
 
 HUB = """
 import sys
 from pathlib import Path
+from float32_models import open_float32
 from tercet.base.errors import Invalid
-from tercet.models import ModelCacheConfig, open_model
+from tercet.models import ModelCacheConfig
 try:
-    model = open_model("org/Tiny-Model", cache=ModelCacheConfig(folder=Path(sys.argv[2])))
+    model = open_float32("org/Tiny-Model", cache=ModelCacheConfig(folder=Path(sys.argv[2])))
     print(model.location, len(model.weights()))
 except Invalid as error:
     print(error.sentence)

@@ -5,9 +5,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from float32_models import float32_weights, open_float32
 from real_model import smollm2, user_cache
 
-from tercet.models import OpenedModel, open_model
+from tercet.models import OpenedModel
 from tercet.models.digests import sha256_of
 from tercet.models.families.gguf_names import gguf_name, unpermute
 from tercet.models.registry import find_model
@@ -47,7 +48,7 @@ def test_weights_are_those_of_the_gguf_package(model: OpenedModel, reader: gguf.
         heads = 9 if "q_proj" in name else 3 if "k_proj" in name else None
         return array if heads is None else unpermute(array, heads)
 
-    weights = model.weights()
+    weights = float32_weights(model)
     for name, recipe in model.program.weights.items():
         if not name.startswith("layers.") or name.startswith(COMPARED):
             np.testing.assert_array_equal(weights[name], evaluate(recipe, read), err_msg=name)
@@ -67,7 +68,7 @@ def test_metadata_are_those_of_the_gguf_package(
 
 def test_opened_twice_is_the_same(model: OpenedModel) -> None:
     built: list[str] = []
-    again = open_model(
+    again = open_float32(
         model.location, cache=user_cache(), progress=lambda stage, *_: built.append(stage)
     )
     assert again.fingerprint == model.fingerprint

@@ -11,7 +11,9 @@ SUPERVISOR_BYTES_MAX = 40_000_000
 PREPARE = """
 import sys
 from tercet.cli.prepare import prepare
-print(prepare("random:llama?layers=2&hidden=64", sys.argv[1]).location)
+from tercet.runtime.config import TreeConfig
+model = "random:llama?layers=2&hidden=64"
+print(prepare(TreeConfig(model=model, cache_folder=sys.argv[1])).location)
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "numpy" or "models" in name))
 """
 

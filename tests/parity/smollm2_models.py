@@ -11,12 +11,13 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from float32_models import open_float32
 from transformers_models import Ours, torch, transformers
 
 from tercet.base.errors import Invalid
 from tercet.devices.reference import ReferenceDevice
 from tercet.models.config import ModelCacheConfig
-from tercet.models.opened import OpenedModel, open_model
+from tercet.models.opened import OpenedModel
 from tercet.text.load import load_codec
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tercet"
@@ -39,7 +40,7 @@ HEAD_DIM = 64
 def opened() -> OpenedModel:
     """The model, fetched into the model cache if it is not there."""
     try:
-        return open_model("smollm2", cache=ModelCacheConfig(folder=CACHE))
+        return open_float32("smollm2", cache=ModelCacheConfig(folder=CACHE))
     except Invalid as error:
         pytest.skip(f"SmolLM2 cannot be had: {error.sentence}")
 

@@ -11,8 +11,7 @@ from smollm2_models import opened, prompts, theirs
 from transformers_models import agree_until_tie, their_greedy
 
 from tercet.devices.reference import ReferenceDevice
-from tercet.engine.build import build_engine, kv_block_shape
-from tercet.engine.memory import private_memory
+from tercet.engine.build import build_engine, compile_model, kv_memory
 from tercet.scheduling.config import SchedulingConfig
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
@@ -29,9 +28,13 @@ def _harness(*, num_blocks: int, rows: int) -> Harness:
         context_max=model.shape.context_max,
         scheduling=SchedulingConfig(max_slots=SLOTS, max_rows=rows),
     )
-    memory = private_memory(kv_block_shape(model.shape, "cpu"), num_blocks)
+    executable = compile_model(model, ReferenceDevice())
     harness.engine = build_engine(
-        model, device=ReferenceDevice(), memory=memory, max_slots=SLOTS, clock=lambda: 0
+        executable,
+        shape=model.shape,
+        memory=kv_memory(executable, num_blocks),
+        max_slots=SLOTS,
+        clock=lambda: 0,
     )
     return harness
 

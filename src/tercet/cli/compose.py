@@ -27,6 +27,8 @@ FLAGS: Mapping[str, tuple[str, str]] = {
     "port": ("runtime.port", "Port to listen on; 0: any free one."),
     "device": ("runtime.device", "auto, cpu, cuda, npu or cost (made-up tokens)."),
     "replicas": ("runtime.replicas", "Task executors."),
+    "quantization": ("runtime.quantization", "Of matrices: auto (the file's), none, int8, int4."),
+    "kv-dtype": ("runtime.kv_dtype", "Of keys and values: auto, bf16, int8 or float32."),
     "threads": ("runtime.threads", "Threads of each executor."),
     "context-max": ("context_max", "Serve shorter contexts than the model's."),
     "kv-cache-memory-bytes": ("runtime.kv_cache_memory_bytes", "KV memory of each executor."),
@@ -44,6 +46,7 @@ VLLM_SPELLINGS: Mapping[str, str] = {
     "max-num-batched-tokens": "scheduling.max_rows",
     "max-num-queued-reqs": "job_executor.max_queued_jobs",
     "gpu-memory-utilization": "runtime.memory_fraction",
+    "kv-cache-dtype": "runtime.kv_dtype",
     "data-parallel-size": "runtime.replicas",
     "uvicorn-log-level": "observe.log_level",
 }
@@ -52,7 +55,6 @@ VLLM_SPELLINGS: Mapping[str, str] = {
 VLLM_GIVEN: Mapping[str, tuple[str, ...]] = {
     "block-size": ("16",),
     "dtype": ("auto", "float", "float32"),
-    "kv-cache-dtype": ("auto", "float32"),
     "tensor-parallel-size": ("1",),
     "pipeline-parallel-size": ("1",),
     "load-format": ("auto", "safetensors", "gguf"),

@@ -8,11 +8,11 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
 from tercet.base.errors import Invalid
+from tercet.runtime.config import TreeConfig
 
 STAGES = {"fetch": "Fetching", "check": "Checking", "build": "Building the model image"}
 
@@ -45,29 +45,31 @@ class Prepared:
     """A source under which every process can open it, without a network."""
 
 
-def prepare(source: str, cache_folder: str) -> Prepared:
-    """Do all that is missing; `Invalid` with the sentence of whatever is wrong."""
+def prepare(config: TreeConfig) -> Prepared:
+    """Do all that the configuration's executors would find missing; `Invalid` with the sentence of
+    whatever is wrong.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _be_the_child(source, cache_folder, writer)
+        _be_the_child(config, writer)
     os.close(writer)
     with os.fdopen(reader) as pipe:
         said = pipe.read()
     os.waitpid(pid, 0)
     if not said:
-        raise Invalid(f"opening {source!r} ended without an answer", code="failed")
+        raise Invalid(f"opening {config.model!r} ended without an answer", code="failed")
     answer = json.loads(said)
     if "sentence" in answer:
         raise Invalid(answer["sentence"], code=answer["code"])
     return Prepared(answer["name"], answer["location"])
 
 
-def _be_the_child(source: str, cache_folder: str, writer: int) -> None:
+def _be_the_child(config: TreeConfig, writer: int) -> None:
     status = 1
     try:
-        answer = _open(source, cache_folder)
+        answer = _open(config)
         os.write(writer, json.dumps(answer).encode())
         status = 0
     except KeyboardInterrupt:
@@ -80,13 +82,12 @@ def _be_the_child(source: str, cache_folder: str, writer: int) -> None:
         os._exit(status)
 
 
-def _open(source: str, cache_folder: str) -> dict[str, str]:
-    from tercet.models import ModelCacheConfig, open_model
+def _open(config: TreeConfig) -> dict[str, str]:
+    from tercet.runtime.opening import open_configured
 
     bars = Bars()
     try:
-        cache = ModelCacheConfig(folder=Path(cache_folder))
-        opened = open_model(source, cache=cache, progress=bars)
+        opened = open_configured(config, progress=bars).model
     except Invalid as error:
         return {"sentence": error.sentence, "code": error.code}
     finally:

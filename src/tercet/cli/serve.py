@@ -27,7 +27,7 @@ def command(
 
 def in_place(config: TreeConfig) -> TreeConfig:
     """Fetch and build what the model still needs; the configuration that names it for good."""
-    prepared = prepare(config.model, config.cache_folder)
+    prepared = prepare(config)
     names = config.served_names or (prepared.name,)
     return replace(config, model=prepared.location, served_names=names)
 

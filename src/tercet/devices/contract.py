@@ -9,11 +9,12 @@ B entries of all block tables together.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tercet.program.packing import Packer, StoredWeight
 from tercet.program.program import Program
 
 I32 = NDArray[np.int32]
@@ -114,12 +115,25 @@ class Outputs:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
+KvDtype = Literal["auto", "float32", "bf16", "int8"]
+"""How keys and values may be kept; `auto` is the device's own choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """What a person may choose of an executable besides the program."""
+
+    kv_dtype: KvDtype = "auto"
+    threads: int | None = None
+    """Threads that a step may use; None: the device's choice."""
+
+
 class KvMemory(Protocol):
     """Mapped arenas as one row of blocks: block id -> address, by plain arithmetic."""
 
     @property
     def blocks(self) -> Any:
-        """float32 [num blocks over all arenas, *block shape], as `Executable.block_shape` says."""
+        """[num blocks over all arenas, *block shape] in the executable's `kv_dtype`."""
         ...
 
 
@@ -129,6 +143,7 @@ class Executable(Protocol):
     block_shape: tuple[int, ...]
     """Shape of one KV block (BLOCK_TOKENS tokens, all layers), element type `kv_dtype`."""
     kv_dtype: Any
+    """A NumPy type; uint8 where the layout of a block is the device's own business."""
 
     def bind(self, kv: KvMemory) -> None:
         """Use this KV memory from now on."""
@@ -148,6 +163,21 @@ class Device(Protocol):
         """What results depend on besides weights: kind, library, instruction set, dtype (I3)."""
         ...
 
-    def compile(self, program: Program, weights: Mapping[str, F32]) -> Executable:
-        """The program ready to run over these weights, by the names that it gives them."""
+    def packer(self) -> Packer:
+        """How this device wants its weights stored: a model image is made with it."""
+        ...
+
+    def check(self, options: CompileOptions) -> None:
+        """`Invalid` says which of the options this device does not serve."""
+        ...
+
+    def compile(
+        self,
+        program: Program,
+        weights: Mapping[str, StoredWeight],
+        options: CompileOptions = CompileOptions(),
+    ) -> Executable:
+        """The program ready to run over these weights, as `packer` stored them, by the names that
+        it gives them. `Invalid` as `check` says.
+        """
         ...

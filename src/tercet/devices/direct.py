@@ -6,12 +6,14 @@ Nothing is scheduled or shared.
 
 from collections.abc import Sequence as Listing
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS
-from tercet.devices.contract import F32, Batch, Executable, Outputs, Sampling
+from tercet.devices.contract import Batch, Executable, Outputs, Sampling
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class Sequence:
 class ArrayKv:
     """KV memory that is one array (`devices.contract.KvMemory`)."""
 
-    blocks: F32
+    blocks: NDArray[Any]
 
 
 class Direct:
@@ -36,8 +38,10 @@ class Direct:
         self._executable = executable
         order = np.random.default_rng(num_blocks).permutation(num_blocks)
         self._free = [int(block) for block in order]
-        # Not a number: whoever reads what was never written is found out.
-        self.kv = ArrayKv(np.full((num_blocks, *executable.block_shape), np.nan, np.float32))
+        # Not a number (in bytes, of bfloat16): whoever reads what was never written is found out.
+        dtype = np.dtype(executable.kv_dtype)
+        blank = np.nan if dtype.kind == "f" else 255
+        self.kv = ArrayKv(np.full((num_blocks, *executable.block_shape), blank, dtype))
         executable.bind(self.kv)
 
     def run(self, work: Listing[tuple[Sequence, Listing[int]]]) -> Outputs:

@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import numpy as np
+
 from tercet.base.errors import must
-from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
-from tercet.devices.contract import F32, Device
-from tercet.devices.cost.device import COST_BLOCK_SHAPE
+from tercet.devices.contract import CompileOptions, Device, Executable
 from tercet.engine.engine import Engine
-from tercet.engine.memory import AddressRange, block_bytes
+from tercet.engine.memory import AddressRange, block_bytes, private_memory
+from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 
 
@@ -23,40 +24,44 @@ class Model(Protocol):
     @property
     def program(self) -> Program: ...
 
-    def weights(self) -> Mapping[str, F32]:
+    def weights(self) -> Mapping[str, StoredWeight]:
         """By the names that the program gives them."""
         ...
 
 
-def kv_block_bytes(shape: ModelShape, device: str) -> int:
-    """Size of a KV block of this model on the device `cpu` or `cost`: whoever makes arenas needs
-    it, and has neither device nor weights.
-    """
-    if device == "cost":
-        return block_bytes(COST_BLOCK_SHAPE)
-    return 4 * BLOCK_TOKENS * shape.kv_values_per_token
+def compile_model(
+    model: Model,
+    device: Device,
+    options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
+) -> Executable:
+    """The model ready to run on the device that its weights are stored for."""
+    return device.compile(model.program, model.weights(), options)
 
 
-def kv_block_shape(shape: ModelShape, device: str) -> tuple[int, ...]:
-    """Shape of that block: layers, keys and values, heads, tokens, numbers of a head."""
-    if device == "cost":
-        return COST_BLOCK_SHAPE
-    return (shape.num_layers, 2, shape.num_kv_heads, BLOCK_TOKENS, shape.head_dim)
+def kv_block_bytes(executable: Executable) -> int:
+    """Size of a KV block: whoever makes arenas needs it."""
+    return block_bytes(executable.block_shape, executable.kv_dtype)
+
+
+def kv_memory(executable: Executable, num_blocks: int) -> AddressRange:
+    """Memory for so many blocks, for a process that shares with nobody."""
+    return private_memory(executable.block_shape, num_blocks, dtype=executable.kv_dtype)
 
 
 def build_engine(
-    model: Model,
+    executable: Executable,
     *,
-    device: Device,
+    shape: ModelShape,
     memory: AddressRange,
     max_slots: int,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Engine:
-    """An engine with the model compiled and the memory bound, ready for `measure` and plans."""
-    executable = device.compile(model.program, model.weights())
+    """An engine over the executable with the memory bound, ready for `measure` and plans."""
     must(
-        executable.block_shape == memory.block_shape,
-        f"blocks of {memory.block_shape} for a device that wants {executable.block_shape}",
+        executable.block_shape == memory.block_shape
+        and np.dtype(executable.kv_dtype) == memory.dtype,
+        f"blocks of {memory.dtype}{memory.block_shape} for a device that wants "
+        f"{np.dtype(executable.kv_dtype)}{executable.block_shape}",
     )
     executable.bind(memory)
-    return Engine(executable, shape=model.shape, memory=memory, max_slots=max_slots, clock=clock)
+    return Engine(executable, shape=shape, memory=memory, max_slots=max_slots, clock=clock)

@@ -26,12 +26,13 @@ import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tercet.base.errors import must
-from tercet.devices.contract import F32, I64, U64
+from tercet.devices.contract import I64, U64
 
 _MAGIC = 0x414E454152544354  # TCTRAENA
 _HEADER_BYTES = 64
@@ -73,9 +74,9 @@ def arena_layout(bytes_per_block: int, num_blocks: int) -> ArenaLayout:
     )
 
 
-def block_bytes(block_shape: tuple[int, ...]) -> int:
-    """Size of a block of float32 values."""
-    return 4 * math.prod(block_shape)
+def block_bytes(block_shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> int:
+    """Size of a block of such values."""
+    return np.dtype(dtype).itemsize * math.prod(block_shape)
 
 
 def make_arena(name: str, layout: ArenaLayout, *, populate: bool = True) -> int:
@@ -114,24 +115,37 @@ class AddressRange:
     """
 
     def __init__(
-        self, layout: ArenaLayout, *, block_shape: tuple[int, ...], start: int, num_arenas: int
+        self,
+        layout: ArenaLayout,
+        *,
+        block_shape: tuple[int, ...],
+        dtype: DTypeLike,
+        start: int,
+        num_arenas: int,
     ) -> None:
         self.layout = layout
         self.block_shape = block_shape
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.num_arenas = num_arenas
         self._start = start
         self._writable: dict[int, bool] = {}
-        self._blocks: F32 | None = None
+        self._blocks: NDArray[Any] | None = None
 
     @classmethod
     def reserve(
-        cls, layout: ArenaLayout, *, block_shape: tuple[int, ...], num_arenas: int = 1
+        cls,
+        layout: ArenaLayout,
+        *,
+        block_shape: tuple[int, ...],
+        dtype: DTypeLike = np.float32,
+        num_arenas: int = 1,
     ) -> "AddressRange":
-        """Addresses for so many arenas of float32 blocks, with no memory behind them yet."""
-        must(block_bytes(block_shape) == layout.block_bytes, f"blocks {block_shape} in {layout}")
+        """Addresses for so many arenas of such blocks, with no memory behind them yet."""
+        size = block_bytes(block_shape, dtype)
+        must(size == layout.block_bytes, f"blocks {np.dtype(dtype)}{block_shape} in {layout}")
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         start = _map(0, layout.size_bytes * num_arenas, protection=_PROT_NONE, flags=flags)
-        return cls(layout, block_shape=block_shape, start=start, num_arenas=num_arenas)
+        return cls(layout, block_shape=block_shape, dtype=dtype, start=start, num_arenas=num_arenas)
 
     @property
     def num_ids(self) -> int:
@@ -180,13 +194,13 @@ class AddressRange:
         self._writable.clear()
 
     @property
-    def blocks(self) -> F32:
-        """float32 [block ids, *block shape], over all arenas. Only mapped blocks may be touched,
+    def blocks(self) -> NDArray[Any]:
+        """[block ids, *block shape] of `dtype`, over all arenas. Only mapped blocks may be touched,
         only those of writable arenas written.
         """
         if self._blocks is None:
             data = self._view(self.layout.directory_bytes, self.num_ids * self.layout.block_bytes)
-            self._blocks = data.view(np.float32).reshape(self.num_ids, *self.block_shape)
+            self._blocks = data.view(self.dtype).reshape(self.num_ids, *self.block_shape)
         return self._blocks
 
     def generations(self, arena: int) -> U32:
@@ -222,12 +236,14 @@ class AddressRange:
         return np.frombuffer(memoryview(memory).cast("B"), np.uint8)
 
 
-def private_memory(block_shape: tuple[int, ...], num_blocks: int) -> AddressRange:
+def private_memory(
+    block_shape: tuple[int, ...], num_blocks: int, *, dtype: DTypeLike = np.float32
+) -> AddressRange:
     """A range with one writable arena of its own: for a process that shares with nobody."""
-    layout = arena_layout(block_bytes(block_shape), num_blocks)
+    layout = arena_layout(block_bytes(block_shape, dtype), num_blocks)
     descriptor = make_arena("tercet-kv-private", layout)
     try:
-        memory = AddressRange.reserve(layout, block_shape=block_shape)
+        memory = AddressRange.reserve(layout, block_shape=block_shape, dtype=dtype)
         memory.map_arena(0, descriptor, writable=True)
     finally:
         os.close(descriptor)

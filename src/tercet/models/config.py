@@ -10,6 +10,9 @@ class ModelCacheConfig:
 
     folder: Path
     """Holds `models/` (fetched checkpoints), `images/` and `digests/`."""
+    images_bytes_max: int = 20_000_000_000
+    """Before one more image is built, images that no process uses go, the least recently used
+    first, until all fit into this."""
 
     @property
     def models(self) -> Path:

@@ -40,7 +40,11 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 def file_state(path: Path) -> FileState:
     """The present state of a file; links are followed."""
-    status = path.stat()
+    return state_of(path.stat())
+
+
+def state_of(status: os.stat_result) -> FileState:
+    """The state of a file whose status is this."""
     return FileState(
         size=status.st_size,
         mtime_ns=status.st_mtime_ns,
@@ -111,6 +115,11 @@ class DigestCache:
         except OSError:
             with suppress(OSError):
                 partial.unlink()
+
+    def forget(self, path: Path) -> None:
+        """Whatever was remembered of the file, it will be read again."""
+        with suppress(OSError):
+            self._file(path).unlink()
 
     def _file(self, path: Path) -> Path:
         name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]

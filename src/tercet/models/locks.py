@@ -21,11 +21,11 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "r+b") as file:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(descriptor, path):
+            if is_at(descriptor, path):
                 try:
                     yield file
                 finally:
-                    if _is_at(descriptor, path):
+                    if is_at(descriptor, path):
                         path.unlink()
                 return
 
@@ -44,7 +44,7 @@ def locked_folder(path: Path) -> Iterator[Path]:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(descriptor, path):
+            if is_at(descriptor, path):
                 try:
                     yield path
                 finally:
@@ -63,7 +63,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
     """True unless the one we waited for has renamed or removed what we locked."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

@@ -2,20 +2,25 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
-from tercet.models.checkpoints.contract import F32, Checkpoint, TokenizerSource
+from tercet.models.checkpoints.contract import Checkpoint, TokenizerSource
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import DigestCache, Progress
 from tercet.models.families.build import build
-from tercet.models.image.build import ensure_image
-from tercet.models.image.layout import LAYOUT_VERSION, map_image
+from tercet.models.image.build import WantedImage, ensure_image
+from tercet.models.image.layout import LAYOUT_VERSION
+from tercet.models.image.mapped import MappedImage
+from tercet.models.image.shelf import Shelf
+from tercet.models.quantization import choose_formats
 from tercet.models.sources import locate, open_checkpoint
 from tercet.models.spec import COST, parse_cost
 from tercet.program.fuse import fuse
+from tercet.program.packing import Packer, StoredWeight
 from tercet.program.program import Program
+from tercet.program.quantize import quantize
 from tercet.program.recipes import Recipe
 
 StageProgress = Callable[[str, int, int], None]
@@ -34,38 +39,70 @@ class OpenedModel:
     """`huggingface`, `gguf`, `random` or `cost`."""
     shape: ModelShape
     program: Program
-    """Fused."""
+    """Quantized and fused."""
     fingerprint: str
     """Hex; differs where the weights or the program do."""
     tokenizer_source: TokenizerSource
     defaults: SamplingDefaults = NEUTRAL
-    image_path: Path | None
-    """None for a model without weights (`cost`)."""
+    image: MappedImage | None = field(default=None, repr=False)
+    """None for a model without weights (`cost`), and for one that was opened without a packer."""
 
-    def weights(self) -> Mapping[str, F32]:
+    @property
+    def image_path(self) -> Path | None:
+        """Where its image lies."""
+        return None if self.image is None else self.image.path
+
+    def weights(self) -> Mapping[str, StoredWeight]:
         """The program's weights by name, mapped read-only; empty for a model without any."""
-        return {} if self.image_path is None else map_image(self.image_path)
+        return {} if self.image is None else self.image.weights()
+
+
+def has_weights(source: str) -> bool:
+    """False for a model that only a device without weights can play."""
+    return not source.startswith(COST)
 
 
 def open_model(
-    source: str, *, cache: ModelCacheConfig, progress: StageProgress | None = None
+    source: str,
+    *,
+    cache: ModelCacheConfig,
+    packer: Packer | None = None,
+    quantization: str = "auto",
+    progress: StageProgress | None = None,
 ) -> OpenedModel:
     """The model that `source` names, fetched, checked, its image built: whatever is missing.
 
-    `Invalid` says in a sentence what is wrong, with file and tensor where one is at fault.
+    The image is the packer's device's; without a packer there is none, and the model is opened as
+    far as text needs it. `Invalid` says in a sentence what is wrong, with file and tensor where
+    one is at fault.
     """
-    if source.startswith(COST):
+    if not has_weights(source):
         return _open_cost(source)
     located = locate(source, cache, _stage(progress, "fetch"))
     checkpoint = open_checkpoint(located.location)
     facts = checkpoint.facts()
-    program = fuse(build(facts.shape))
-    recipes = program.weights
-    digests = DigestCache(cache.digests)
-    content = _content(checkpoint, digests, _stage(progress, "check"))
-    key = _hash("image", str(LAYOUT_VERSION), content, _spell(recipes))
-    image = cache.images / f"{key}.image"
-    ensure_image(checkpoint, recipes, image, digests=digests, progress=_stage(progress, "build"))
+    program = build(facts.shape)
+    if packer is not None:
+        formats = choose_formats(
+            program,
+            quantization,
+            tensor_type=lambda name: checkpoint.describe(name).dtype,
+            plain=packer.plain,
+        )
+        program = quantize(program, formats)
+    program = fuse(program)
+    content = _content(checkpoint, DigestCache(cache.digests), _stage(progress, "check"))
+    image = None
+    if packer is not None:
+        recipes = program.weights
+        wanted = WantedImage(
+            key=_hash("image", str(LAYOUT_VERSION), packer.name, content, _spell(recipes)),
+            recipes=recipes,
+            packer=packer,
+            source=located.name,
+            quantization=quantization,
+        )
+        image = ensure_image(checkpoint, wanted, Shelf(cache), _stage(progress, "build"))
     return OpenedModel(
         name=located.name,
         location=located.location,
@@ -75,7 +112,7 @@ def open_model(
         fingerprint=_hash("model", content, repr(program)),
         tokenizer_source=facts.tokenizer,
         defaults=facts.defaults,
-        image_path=image,
+        image=image,
     )
 
 
@@ -90,7 +127,6 @@ def _open_cost(source: str) -> OpenedModel:
         program=program,
         fingerprint=_hash("cost", repr(program)),
         tokenizer_source="bytes",
-        image_path=None,
     )
 
 

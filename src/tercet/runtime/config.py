@@ -15,6 +15,8 @@ from tercet.task_executor.config import TaskExecutorConfig
 
 CHAT_TEMPLATE_BYTES_MAX = 4 << 20
 """Every process of the tree gets a copy."""
+KvDtype = Literal["auto", "bf16", "int8", "float32"]
+Quantization = Literal["auto", "none", "int8", "int4"]
 FaultKind = Literal["raise", "exit", "sleep", "spin", "hold_gil"]
 
 
@@ -44,6 +46,10 @@ class RuntimeConfig:
     """Task executors."""
     device: str = "auto"
     """A name of `devices.choose`: `auto`, `cpu`, `cost` (made-up tokens), ..."""
+    quantization: Quantization = "auto"
+    """How matrices are stored; `auto`: as the model's files hold them."""
+    kv_dtype: KvDtype = "auto"
+    """How keys and values are kept; `auto`: the device's choice."""
     threads: int | None = None
     """Threads of each executor's device; absent: the cores that this host
     grants (affinity, quotas of control groups), divided by the executors."""
@@ -92,6 +98,8 @@ class TreeConfig:
     """A source as `models.open_model` takes it."""
     cache_folder: str
     """The model cache."""
+    images_bytes_max: int = 20_000_000_000
+    """Size of all model images: beyond, those that are not in use go before one is built."""
     served_names: tuple[str, ...] = ()
     """What clients may call the model; none: its own name."""
     chat_template: str | None = None
@@ -109,6 +117,11 @@ class TreeConfig:
     node_agent: NodeAgentConfig = field(default_factory=NodeAgentConfig)
 
     def __post_init__(self) -> None:
+        if self.images_bytes_max < 0:
+            raise Invalid(
+                f"images_bytes_max is {self.images_bytes_max}; expected 0 or more.",
+                parameter="images_bytes_max",
+            )
         size = len((self.chat_template or "").encode())
         if size > CHAT_TEMPLATE_BYTES_MAX:
             raise Invalid(

@@ -2,8 +2,8 @@
 
 Scaler-Pre     wish -> process                 (agent, zygote)
 TE-Pre-Load    known to the agent and supervisor, log, device chosen
-TE-Load        model opened, image mapped
-TE-Post-Load   arena mapped, program compiled, warmed up and measured
+TE-Load        model opened, image mapped, program compiled
+TE-Post-Load   arena mapped, warmed up and measured
 Scaler-Post    machine made, peers dialed: it tells the agent that it is ready
 """
 
@@ -13,16 +13,15 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import uvloop
 
 from tercet.base.errors import Invalid, must
 from tercet.base.ids import Address
-from tercet.devices.choose import choose_device, resolve_device
+from tercet.devices.contract import Executable
 from tercet.engine.blas import BlasThreads
-from tercet.engine.build import build_engine, kv_block_bytes, kv_block_shape
+from tercet.engine.build import build_engine, compile_model, kv_block_bytes
 from tercet.engine.engine import Engine
 from tercet.engine.memory import AddressRange, arena_layout
 from tercet.engine.progress import PROGRESS_BYTES, ProgressWriter
@@ -31,13 +30,14 @@ from tercet.messages.effects import Fact
 from tercet.messages.events import PeerJoined, TaskExecutorEvent
 from tercet.messages.plan import StepCost
 from tercet.messages.wire import ExecutorReady
-from tercet.models import ModelCacheConfig, OpenedModel, open_model
+from tercet.models import OpenedModel
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
 from tercet.runtime.engine_thread import EngineThread, Threads
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
+from tercet.runtime.opening import open_configured
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
 from tercet.runtime.setting import Setting
@@ -130,20 +130,17 @@ def _answer(birth: Channel) -> tuple[Note, list[int]] | None:
 
 def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Loaded:
     config = setting.begin.config
-    cache = ModelCacheConfig(folder=Path(config.cache_folder))
-    model = open_model(config.model, cache=cache)
-    weighty = model.image_path is not None
-    kind = resolve_device(config.runtime.device, has_weights=weighty)
+    opened = open_configured(config, threads=wish.threads)
+    model = opened.model
+    executable = compile_model(model, opened.device, opened.options)
     context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
-    block_bytes = kv_block_bytes(model.shape, kind)
-    birth.send(Wants(block_bytes=block_bytes, context_max=context_max))
+    birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
     phases.over("TE-Load")
     blas = BlasThreads()
     first = blas.quicker(wish.threads)
-    device = choose_device(kind, has_weights=weighty, cost=config.cost)
-    memory = _map_arena(birth, kv_block_shape(model.shape, kind))
+    memory = _map_arena(birth, executable)
     engine = build_engine(
-        model, device=device, memory=memory, max_slots=config.scheduling.max_slots
+        executable, shape=model.shape, memory=memory, max_slots=config.scheduling.max_slots
     )
     cost = engine.measure()
     faults = faults_of(config.runtime.faults, wish.executor)
@@ -154,13 +151,13 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
         num_blocks=memory.layout.num_blocks,
         context_max=context_max,
         cost=cost,
-        fingerprint=f"{model.fingerprint} {device.numerics_id()}",
+        fingerprint=f"{model.fingerprint} {opened.device.numerics_id()} {opened.options.kv_dtype}",
     )
     threads = Threads(blas, ThreadChoice(wish.threads, first=first))
     return _Loaded(model, engine, cost, capacity, threads)
 
 
-def _map_arena(birth: Channel, block_shape: tuple[int, ...]) -> AddressRange:
+def _map_arena(birth: Channel, executable: Executable) -> AddressRange:
     """Map the arena that the agent lends; end if the agent is gone."""
     received = _answer(birth)
     if received is None:
@@ -169,7 +166,9 @@ def _map_arena(birth: Channel, block_shape: tuple[int, ...]) -> AddressRange:
     if not isinstance(note, Lend):
         os._exit(0)
     layout = arena_layout(note.block_bytes, note.num_blocks)
-    memory = AddressRange.reserve(layout, block_shape=block_shape)
+    memory = AddressRange.reserve(
+        layout, block_shape=executable.block_shape, dtype=executable.kv_dtype
+    )
     memory.map_arena(0, descriptors[0], writable=True)
     os.close(descriptors[0])
     return memory

@@ -6,7 +6,6 @@ import secrets
 import socket
 import sys
 import time
-from pathlib import Path
 
 import uvloop
 
@@ -18,7 +17,7 @@ from tercet.base.ids import Address, Ids
 from tercet.cluster_manager.config import GroupConfig
 from tercet.messages.effects import Fact
 from tercet.messages.events import DrainRequested
-from tercet.models import ModelCacheConfig, open_model
+from tercet.models import open_model
 from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.codec import Facts
@@ -27,6 +26,7 @@ from tercet.runtime.control import Beat, Drain, Drained, Failed
 from tercet.runtime.driver import Ports
 from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
+from tercet.runtime.opening import cache_of
 from tercet.runtime.service import FrontService
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
@@ -48,7 +48,7 @@ def served_names(config: TreeConfig) -> tuple[str, ...]:
 
 def open_served(config: TreeConfig) -> ServedModel:
     """Open the model as far as text needs it; `Invalid` says why it cannot be served."""
-    model = open_model(config.model, cache=ModelCacheConfig(folder=Path(config.cache_folder)))
+    model = open_model(config.model, cache=cache_of(config))
     codec = load_codec(model.tokenizer_source)
     template = None
     if codec.templates or config.chat_template is not None:

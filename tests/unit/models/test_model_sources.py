@@ -5,6 +5,7 @@ import types
 from pathlib import Path
 
 import pytest
+from float32_models import open_float32
 from small_models import TINY, tiny_tensors, write_folder, write_gguf
 
 from tercet.base.errors import Invalid
@@ -41,8 +42,8 @@ def test_opening_by_location_gives_the_same_model(
     write_folder(tmp_path / "hf")
     monkeypatch.chdir(tmp_path)
     for source in ("hf", TINY, "cost:tiny"):
-        model = open_model(source, cache=cache)
-        again = open_model(model.location, cache=cache)
+        model = open_float32(source, cache=cache)
+        again = open_float32(model.location, cache=cache)
         assert again.fingerprint == model.fingerprint
         assert again.image_path == model.image_path
         assert again.program == model.program
@@ -56,6 +57,7 @@ def test_tokenizer_sources(cache: ModelCacheConfig, tmp_path: Path) -> None:
     assert not isinstance(metadata, str | Path)
     assert metadata["tokenizer.ggml.model"] == "gpt2"
     assert open_model(TINY, cache=cache).tokenizer_source == "bytes"
+    assert not cache.images.exists(), "text needs no image"
 
 
 def test_a_cost_model_has_no_weights(cache: ModelCacheConfig) -> None:
@@ -127,7 +129,7 @@ class TestHub:
     ) -> None:
         folder = write_folder(tmp_path / "snapshot")
         calls = self.use(monkeypatch, str(folder))
-        model = open_model("some-org/Some-Model@v1.0", cache=cache)
+        model = open_float32("some-org/Some-Model@v1.0", cache=cache)
         assert model.name == "some-org/Some-Model@v1.0"
         assert model.location == str(folder)
         assert set(model.weights()) == set(model.program.weights)

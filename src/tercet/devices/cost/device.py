@@ -7,11 +7,22 @@ from typing import Any
 import numpy as np
 
 from tercet.base.errors import must
-from tercet.devices.contract import F32, I32, U64, Batch, KvMemory, MadeUp, Outputs
+from tercet.devices.contract import (
+    F32,
+    I32,
+    U64,
+    Batch,
+    CompileOptions,
+    KvMemory,
+    MadeUp,
+    Outputs,
+)
 from tercet.devices.cost.config import CostConfig
 from tercet.devices.cost.durations import Duration, duration_of, no_time
 from tercet.devices.noise import row_keys
+from tercet.devices.reference.packing import Float32Packer
 from tercet.program.costs import Sizes
+from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 
 COST_BLOCK_SHAPE = (1,)
@@ -42,9 +53,21 @@ class CostDevice:
     def numerics_id(self) -> str:
         return "cost"
 
-    def compile(self, program: Program, weights: Mapping[str, F32]) -> "CostExecutable":
-        """An executable of any program; weights are not looked at."""
-        del weights
+    def packer(self) -> Float32Packer:
+        """The reference device's: a model with weights may be played, too."""
+        return Float32Packer()
+
+    def check(self, options: CompileOptions) -> None:
+        """Any option will do: nothing is kept."""
+
+    def compile(
+        self,
+        program: Program,
+        weights: Mapping[str, StoredWeight],
+        options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
+    ) -> "CostExecutable":
+        """An executable of any program; weights and options are not looked at."""
+        del weights, options
         duration = self._duration or duration_of(program, self._config)
         return CostExecutable(duration=duration, sleep=self._sleep)
 

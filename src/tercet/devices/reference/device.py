@@ -2,32 +2,43 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from tercet.base.errors import must
-from tercet.devices.contract import F32, Batch, KvMemory, Outputs
+from tercet.base.errors import Invalid, must
+from tercet.devices.contract import F32, Batch, CompileOptions, KvMemory, Outputs
 from tercet.devices.reference.attention import Attention
 from tercet.devices.reference.kernels import Kernel, Kernels
 from tercet.devices.reference.memory import Memory
+from tercet.devices.reference.packing import Float32Packer, float32_values
+from tercet.devices.reference.products import products_of
 from tercet.devices.reference.sampling import sample
 from tercet.devices.reference.state import State
 from tercet.devices.reference.step import KvLayout, prepare
 from tercet.devices.reference.storage import Views, place
-from tercet.program.operations import Attend, Embed, Sample
+from tercet.program.operations import Attend, Embed, Linear, Operation, Sample
+from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 from tercet.program.tensors import RowGroup
+
+Watch = Callable[[Operation, F32], None]
+"""Called before each linear of a step with the operation and its input [rows, K], which is to be
+copied: it is written over by what follows."""
 
 _FRAMES_MAX = 64
 """Compiled lists of calls that are kept, one for each number of rows."""
 
 
 class ReferenceDevice:
-    """NumPy in float32 on the CPU: the specification of every later device."""
+    """NumPy in float32 on the CPU: the specification of every later device.
+
+    It computes with quantized weights as `products` says, which is exact and slow.
+    """
 
     name = "reference"
 
@@ -40,24 +51,57 @@ class ReferenceDevice:
         )
         return f"reference; numpy {np.__version__}; {blas}; float32"
 
-    def compile(self, program: Program, weights: Mapping[str, F32]) -> "ReferenceExecutable":
-        """The program ready to run over these weights, which are read in place (maps may be)."""
+    def packer(self) -> Float32Packer:
+        """Every weight as float32, whatever its format means."""
+        return Float32Packer()
+
+    def check(self, options: CompileOptions) -> None:
+        """`Invalid` unless keys and values are float32."""
+        if options.kv_dtype not in {"auto", "float32"}:
+            raise Invalid(
+                f"kv_dtype is {options.kv_dtype!r}; the reference device keeps keys and values in "
+                "float32 only.",
+                parameter="kv_dtype",
+            )
+
+    def compile(
+        self,
+        program: Program,
+        weights: Mapping[str, StoredWeight | F32],
+        options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
+    ) -> "ReferenceExecutable":
+        """The program ready to run over these weights, which are read in place (maps may be).
+
+        A quantized weight is given as the numbers that its stored form means; integers and scales
+        of INT8 are found again and held beside them.
+        """
+        self.check(options)
+        arrays: dict[str, F32] = {}
         for name, recipe in program.weights.items():
             must(name in weights, f"weight {name} is missing")
-            array = weights[name]
+            given = weights[name]
+            array = float32_values(given) if isinstance(given, StoredWeight) else given
             must(
                 array.shape == recipe.shape and array.dtype == np.float32,
                 f"weight {name} is {array.dtype}{array.shape}, the program says {recipe.shape}",
             )
-        return ReferenceExecutable(program, weights)
+            arrays[name] = array
+        return ReferenceExecutable(program, arrays)
 
 
 class ReferenceExecutable:
-    """A program with its weights; not to be called by two threads at once."""
+    """A program with its weights; not to be called by two threads at once.
 
-    def __init__(self, program: Program, weights: Mapping[str, F32]) -> None:
+    `watch` sees the input of every linear (a calibration does); without one a step costs no more.
+    """
+
+    def __init__(
+        self, program: Program, weights: Mapping[str, F32], watch: Watch | None = None
+    ) -> None:
         self._program = program
+        self._watch = watch
         self._weights = weights
+        self._products = products_of(program, weights)
         self._storage = place(program)
         self._slots = Memory()
         self._layout = _layout(program)
@@ -120,17 +164,29 @@ class ReferenceExecutable:
     def _compile(self, rows: dict[RowGroup, int]) -> "_Frame":
         moves = self._slots.moves
         views = Views(self._storage, rows, self._slots)
-        kernels = Kernels(self._weights, views, state=self._state, attention=self._attention)
+        kernels = Kernels(
+            self._weights,
+            views,
+            products=self._products,
+            state=self._state,
+            attention=self._attention,
+        )
         calls = [
             call
             for operation in self._program.operations
             if rows[operation.group]
-            for call in kernels.compile(operation)
+            for call in [*self._watching(operation, views), *kernels.compile(operation)]
         ]
         if self._slots.moves != moves:
             # Frames made before hold the old, smaller memory: let it go.
             self._frames.clear()
         return _Frame(calls, views.of(self._logits))
+
+    def _watching(self, operation: Operation, views: Views) -> list[Kernel]:
+        """The call that shows a linear's input to who watches."""
+        if self._watch is None or not isinstance(operation.attributes, Linear):
+            return []
+        return [partial(self._watch, operation, views.flat(operation.inputs[:1]))]
 
     def _check(self, batch: Batch) -> None:
         """What would silently read or write elsewhere."""

@@ -13,6 +13,7 @@ import numpy as np
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.devices.contract import F32
 from tercet.devices.reference.attention import Attention
+from tercet.devices.reference.products import Product
 from tercet.devices.reference.state import State
 from tercet.devices.reference.storage import ROWS_FIRST_MAX, Views
 from tercet.program.operations import (
@@ -42,11 +43,13 @@ class Kernels:
         weights: Mapping[str, F32],
         views: Views,
         *,
+        products: Mapping[str, Product],
         state: State,
         attention: Attention,
     ) -> None:
         self._weights = weights
         self._views = views
+        self._products = products
         self._state = state
         self._attention = attention
 
@@ -124,6 +127,9 @@ class Kernels:
 
     def _linear(self, operation: Operation) -> Kernel:
         x, out = self._views.flat(operation.inputs[:1]), self._views.flat(operation.outputs)
+        product = self._products.get(operation.inputs[1])
+        if product is not None:
+            return partial(product, x, out)
         matrix = self._weights[operation.inputs[1]].reshape(out.shape[1], x.shape[1])
         if len(x) <= ROWS_FIRST_MAX:
             # OpenBLAS takes 2.4 times as long for two rows as for one: one after another is faster.

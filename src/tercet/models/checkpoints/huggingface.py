@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tercet.base.errors import Invalid
 from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
@@ -14,6 +16,7 @@ from tercet.models.checkpoints.contract import (
     TensorInfo,
     bad_checkpoint,
     missing_tensor,
+    stored_otherwise,
     with_path,
 )
 from tercet.models.checkpoints.files import read_piece, size_of
@@ -58,6 +61,14 @@ class FolderCheckpoint:
     def read(self, name: str) -> F32:
         """The tensor in float32."""
         return self._find(name).read(self._names[name])
+
+    def read_blocks(self, name: str) -> NDArray[np.uint8]:
+        """There are no blocks in this layout."""
+        raise stored_otherwise(self.describe(name), "in blocks")
+
+    def read_int8(self, name: str) -> tuple[NDArray[np.int8], F32]:
+        """No tensor is stored so."""
+        raise stored_otherwise(self.describe(name), "in 8-bit integers")
 
     def _find(self, name: str) -> SafetensorsFile:
         file = self._files.get(name)

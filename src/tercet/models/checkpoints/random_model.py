@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tercet.base.model import ModelShape
 from tercet.models.checkpoints.contract import (
@@ -17,6 +18,7 @@ from tercet.models.checkpoints.contract import (
     CheckpointFacts,
     TensorInfo,
     missing_tensor,
+    stored_otherwise,
 )
 
 LOGITS_SPREAD = 4.0
@@ -64,6 +66,14 @@ class RandomCheckpoint:
         return (centre + unit.reshape(shape) * np.float32(deviation * math.sqrt(3))).astype(
             np.float32
         )
+
+    def read_blocks(self, name: str) -> NDArray[np.uint8]:
+        """There are no blocks in this layout."""
+        raise stored_otherwise(self.describe(name), "in blocks")
+
+    def read_int8(self, name: str) -> tuple[NDArray[np.int8], F32]:
+        """No tensor is stored so."""
+        raise stored_otherwise(self.describe(name), "in 8-bit integers")
 
     def _scale(self, name: str, shape: tuple[int, ...]) -> tuple[np.float32, float]:
         """Mean and standard deviation of the tensor's values."""

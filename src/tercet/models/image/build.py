@@ -9,70 +9,85 @@ died, begins again: nothing is left to clean up.
                         +------+
 """
 
+import errno
 import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tercet.base.errors import Invalid
-from tercet.models.checkpoints.contract import F32, Checkpoint, bad_checkpoint
-from tercet.models.digests import DigestCache, Progress, file_state
+from tercet.base.errors import Invalid, must
+from tercet.models.checkpoints.contract import Checkpoint, bad_checkpoint
+from tercet.models.digests import Progress
+from tercet.models.image.finite import FiniteSource
 from tercet.models.image.layout import (
     SEAL_BYTES,
     ImageHeader,
     Stored,
     aligned,
     encode_header,
-    image_is_whole,
 )
+from tercet.models.image.mapped import MappedImage
+from tercet.models.image.shelf import PARTIAL, Shelf
 from tercet.models.locks import locked_file, sync_folder
-from tercet.program.recipes import Recipe, evaluate, sources
+from tercet.program.packing import Packer
+from tercet.program.recipes import Recipe, format_of, sources
 
-FINITE_PIECE = 1 << 22
 _NOT_WEIGHTS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn_rot_embd\.weight|rope_f(req|actor)s\w*\.weight|lm_head\.weight"
 )
 """Tensors that may go unread: what the shape says already, and the head where it is tied."""
+_TRIES = 3
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedImage:
+    """An image to be."""
+
+    key: str
+    """Says everything that decides its bytes."""
+    recipes: Mapping[str, Recipe]
+    packer: Packer
+    source: str
+    """What the model is called, for people."""
+    quantization: str
 
 
 def ensure_image(
-    checkpoint: Checkpoint,
-    recipes: Mapping[str, Recipe],
-    path: Path,
-    *,
-    digests: DigestCache,
-    progress: Progress | None = None,
-) -> None:
-    """The whole image of these weights lies at `path`, whose stem is its key.
-
-    It is built if it isn't there, is foreign or damaged; `progress` then gets (done, total bytes).
+    checkpoint: Checkpoint, wanted: WantedImage, shelf: Shelf, progress: Progress | None = None
+) -> MappedImage:
+    """The image, whole and mapped. It is built if it isn't there, is foreign or damaged;
+    `progress` then gets (done, total bytes).
     """
-    key = path.stem
-    if image_is_whole(path, key, digests):
-        return
-    check_sources(checkpoint, recipes)
-    header = plan_image(key, recipes)
+    image = shelf.hold(wanted.key)
+    if image is not None:
+        return image
+    check_sources(checkpoint, wanted.recipes)
+    header = plan_image(wanted)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        with locked_file(partial) as file:
-            if image_is_whole(path, key, digests):  # another process built it while we waited
-                return
-            _write(file, header, _contents(checkpoint, recipes, header), progress)
-            partial.replace(path)
-            sync_folder(path.parent)
-            digests.remember(path, file_state(path), key)
+        for _ in range(_TRIES):  # it may be removed between its building and our holding it
+            _build(checkpoint, wanted, header, shelf=shelf, progress=progress)
+            image = shelf.hold(wanted.key)
+            if image is not None:
+                return image
     except OSError as error:
+        hint = " `tercet images rm` makes room." if error.errno in _FULL else ""
         raise Invalid(
-            f"The model image of {header.size >> 20} MiB cannot be written to {path.parent}: "
-            f"{error.strerror}.",
+            f"The model image of {header.size >> 20} MiB cannot be written to {shelf.folder}: "
+            f"{error.strerror}.{hint}",
             code="no_model_image",
-            parameter=str(path.parent),
+            parameter=str(shelf.folder),
         ) from None
+    raise Invalid(
+        f"The model image {shelf.path(wanted.key)} is gone or damaged as soon as it is built.",
+        code="no_model_image",
+        parameter=str(shelf.folder),
+    )
 
 
 def check_sources(checkpoint: Checkpoint, recipes: Mapping[str, Recipe]) -> None:
@@ -99,59 +114,88 @@ def check_sources(checkpoint: Checkpoint, recipes: Mapping[str, Recipe]) -> None
             )
 
 
-def plan_image(key: str, recipes: Mapping[str, Recipe]) -> ImageHeader:
+def plan_image(wanted: WantedImage) -> ImageHeader:
     """Where each weight will lie; equal recipes get one place."""
+    sizes = {recipe: wanted.packer.packed_bytes(recipe) for recipe in dict.fromkeys(_all(wanted))}
 
     def lay(start: int) -> ImageHeader:
         places: dict[Recipe, int] = {}
         end = start
         stored = []
-        for name, recipe in recipes.items():
+        for name, recipe in wanted.recipes.items():
             if recipe not in places:
                 places[recipe] = aligned(end)
-                end = places[recipe] + 4 * int(np.prod(recipe.shape, dtype=np.int64))
-            stored.append(Stored(name, tuple(recipe.shape), places[recipe]))
-        return ImageHeader(key=key, weights=tuple(stored), size=end + SEAL_BYTES)
+                end = places[recipe] + sizes[recipe]
+            one = Stored(
+                name=name,
+                shape=tuple(recipe.shape),
+                format=format_of(recipe),
+                offset=places[recipe],
+                size=sizes[recipe],
+            )
+            stored.append(one)
+        return ImageHeader(
+            key=wanted.key,
+            source=wanted.source,
+            quantization=wanted.quantization,
+            packer=wanted.packer.name,
+            weights=tuple(stored),
+            size=end + SEAL_BYTES,
+        )
 
     # Offsets are in the header whose length they depend on: lay from a start surely behind it.
-    start = aligned(len(encode_header(lay(0))) + 10 * (len(recipes) + 1))
+    start = aligned(len(encode_header(lay(0))) + 10 * (len(wanted.recipes) + 1))
     return lay(start)
 
 
+def _all(wanted: WantedImage) -> Iterator[Recipe]:
+    return iter(wanted.recipes.values())
+
+
+def _build(
+    checkpoint: Checkpoint,
+    wanted: WantedImage,
+    header: ImageHeader,
+    *,
+    shelf: Shelf,
+    progress: Progress | None,
+) -> None:
+    """The image lies in its place, by us or by who was at it when we came."""
+    path = shelf.path(wanted.key)
+    shelf.folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(PARTIAL)
+    with locked_file(partial) as file:
+        if shelf.hold(wanted.key) is not None:  # another process built it while we waited
+            return
+        shelf.make_room(wanted.key, header.size)
+        _write(file, header, _contents(checkpoint, wanted, header), progress)
+        partial.replace(path)
+        sync_folder(path.parent)
+        shelf.remember(wanted.key)
+
+
 def _contents(
-    checkpoint: Checkpoint, recipes: Mapping[str, Recipe], header: ImageHeader
-) -> Iterator[tuple[int, F32]]:
-    """(offset, weight) of each distinct recipe, in the order of the offsets."""
-
-    def read(name: str) -> F32:
-        array = checkpoint.read(name)
-        _check_finite(checkpoint, name, array)
-        return array
-
+    checkpoint: Checkpoint, wanted: WantedImage, header: ImageHeader
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """(offset, bytes) of each distinct recipe, in the order of the offsets."""
+    source = FiniteSource(checkpoint)
     written = 0
     for stored in header.weights:
         if stored.offset > written:
             written = stored.offset
-            yield stored.offset, evaluate(recipes[stored.name], read)
-
-
-def _check_finite(checkpoint: Checkpoint, name: str, array: F32) -> None:
-    flat = array.reshape(-1)
-    for start in range(0, flat.size, FINITE_PIECE):
-        finite = np.isfinite(flat[start : start + FINITE_PIECE])
-        if not finite.all():
-            place = start + int(np.argmin(finite))
-            index = [int(axis) for axis in np.unravel_index(place, array.shape)]
-            raise bad_checkpoint(
-                checkpoint.describe(name).file,
-                f"holds tensor {name!r} with the value {flat[place]} at {index}",
+            packed = wanted.packer.pack(wanted.recipes[stored.name], source)
+            must(
+                packed.dtype == np.uint8 and packed.shape == (stored.size,),
+                f"{wanted.packer.name} packs {stored.name} into {packed.dtype}{packed.shape}, "
+                f"said {stored.size} bytes",
             )
+            yield stored.offset, packed
 
 
 def _write(
     file: BinaryIO,
     header: ImageHeader,
-    contents: Iterator[tuple[int, F32]],
+    contents: Iterator[tuple[int, NDArray[np.uint8]]],
     progress: Progress | None,
 ) -> None:
     """The whole image is in the file and on the disk."""
@@ -165,11 +209,12 @@ def _write(
         done += len(piece)
 
     os.ftruncate(file.fileno(), 0)
+    _allocate(file, header.size)
     file.seek(0)
     put(encode_header(header))
     for offset, array in contents:
         put(bytes(offset - done))
-        put(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        put(np.ascontiguousarray(array).data)
         if progress is not None:
             progress(done, header.size)
     file.write(digest.digest())
@@ -177,3 +222,12 @@ def _write(
     os.fsync(file.fileno())
     if progress is not None:
         progress(header.size, header.size)
+
+
+def _allocate(file: BinaryIO, size: int) -> None:
+    """The disk has room for the file; `OSError` now rather than after minutes."""
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL}:
+            raise

@@ -1,4 +1,4 @@
-"""The layout of a model image, and opening one.
+"""The layout of a model image.
 
     0         8         12        16            48          header_end
     | TERCETMI| version | length  | sha256 of   | header    | zeros | weight | zeros | ... | seal |
@@ -6,44 +6,44 @@
 
 The seal, written last, is the SHA-256 of all data before it; a file without it was never finished.
 An image is named by its key, which is also in the header: the checkpoint's content, the recipes
-of the weights and this layout's version. Equal recipes are stored once.
+of the weights, who packed them and this layout's version. Equal recipes are stored once.
 """
 
 import hashlib
 import struct
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
+from typing import BinaryIO
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from tercet.base.errors import Invalid
-from tercet.models.digests import DigestCache, file_state
+from tercet.program.formats import Format
+from tercet.program.packing import ALIGNMENT
 
-F32 = NDArray[np.float32]
 MAGIC = b"TERCETMI"
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 PREFIX = struct.Struct("<8sII32s")
-ALIGNMENT = 64
-"""A cache line, and the widest vector."""
 SEAL_BYTES = 32
 HEADER_BYTES_MAX = 64 << 20
+PIECE_BYTES = 1 << 22
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """One weight: where it lies. Weights of equal recipes have equal offsets."""
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """One weight: what it is and where it lies. Weights of equal recipes have equal offsets."""
 
     name: str
     shape: tuple[int, ...]
+    format: Format
     offset: int
+    size: int
 
 
 class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What an image says of itself."""
 
     key: str
+    source: str
+    """What the one who built it called the model."""
+    quantization: str
+    packer: str
     weights: tuple[Stored, ...]
     size: int
     """Of the whole file, the seal included."""
@@ -61,80 +61,44 @@ def aligned(place: int) -> int:
     return -(-place // ALIGNMENT) * ALIGNMENT
 
 
-def read_image_header(path: Path) -> ImageHeader | None:
-    """The header of a whole image; None for anything else that may lie there."""
-    try:
-        with path.open("rb") as file:
-            prefix = file.read(PREFIX.size)
-            if len(prefix) < PREFIX.size:
-                return None
-            magic, version, length, digest = PREFIX.unpack(prefix)
-            if magic != MAGIC or version != LAYOUT_VERSION or length > HEADER_BYTES_MAX:
-                return None
-            body = file.read(length)
-            size = file.seek(0, 2)
-    except OSError:
+def read_header(file: BinaryIO) -> ImageHeader | None:
+    """The header of an image of the right size; None for anything else that the file may be."""
+    file.seek(0)
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size:
         return None
+    magic, version, length, digest = PREFIX.unpack(prefix)
+    if magic != MAGIC or version != LAYOUT_VERSION or length > HEADER_BYTES_MAX:
+        return None
+    body = file.read(length)
     if hashlib.sha256(body).digest() != digest:
         return None
     try:
         header = msgspec.msgpack.decode(body, type=ImageHeader)
     except msgspec.MsgspecError:
         return None
-    return header if header.size == size else None
+    return header if header.size == file.seek(0, 2) and _fits(header) else None
 
 
-def image_is_whole(path: Path, key: str, digests: DigestCache) -> bool:
-    """True if the file is the finished image of this key, its data as they were written.
-
-    Data are summed once for each state of the file, not at every start.
-    """
-    header = read_image_header(path)
-    if header is None or header.key != key:
-        return False
-    try:
-        state = file_state(path)
-        if digests.recall(path, state) == key:
-            return True
-        whole = _sealed(path, header.size)
-        if whole and file_state(path) == state:
-            digests.remember(path, state, key)
-    except OSError:
-        return False
-    return whole
-
-
-def map_image(path: Path) -> Mapping[str, F32]:
-    """The weights by name, mapped read-only: their pages are shared by all processes.
-
-    The arrays stay valid when the file is replaced or removed meanwhile.
-    """
-    header = read_image_header(path)
-    if header is None:
-        raise Invalid(
-            f"The model image {path} is gone or damaged; open the model again to rebuild it.",
-            code="no_model_image",
-            parameter=str(path),
-        )
-    mapped = np.memmap(path, np.uint8, mode="r")
-    weights: dict[str, F32] = {}
-    for stored in header.weights:
-        size = 4 * int(np.prod(stored.shape, dtype=np.int64))
-        flat = np.frombuffer(mapped, np.float32, size // 4, stored.offset)
-        weights[stored.name] = flat.reshape(stored.shape)
-    return MappingProxyType(weights)
-
-
-def _sealed(path: Path, size: int) -> bool:
-    """True if the file ends with the digest of what comes before."""
+def is_sealed(file: BinaryIO, size: int) -> bool:
+    """True if a file of this size ends with the digest of what comes before."""
     digest = hashlib.sha256()
-    piece = bytearray(1 << 22)
+    piece = bytearray(PIECE_BYTES)
     left = size - SEAL_BYTES
-    with path.open("rb") as file:
-        while left > 0:
-            got = file.readinto(memoryview(piece)[: min(left, len(piece))])
-            if not got:
-                return False
-            digest.update(memoryview(piece)[:got])
-            left -= got
-        return file.read(SEAL_BYTES + 1) == digest.digest()
+    file.seek(0)
+    while left > 0:
+        got = file.readinto(memoryview(piece)[: min(left, len(piece))])  # type: ignore[attr-defined]
+        if not got:
+            return False
+        digest.update(memoryview(piece)[:got])
+        left -= got
+    return file.read(SEAL_BYTES + 1) == digest.digest()
+
+
+def _fits(header: ImageHeader) -> bool:
+    """True if every weight lies within the file, at a place where one may begin."""
+    return all(
+        one.offset % ALIGNMENT == 0
+        and 0 <= one.offset <= one.offset + one.size <= header.size - SEAL_BYTES
+        for one in header.weights
+    )

@@ -1,0 +1,38 @@
+"""An image that a process has mapped: its pages are shared, and nobody removes it meanwhile."""
+
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+import numpy as np
+
+from tercet.models.image.layout import ImageHeader
+from tercet.program.packing import StoredWeight
+
+
+class MappedImage:
+    """A whole image, read-only. Its weights stay valid when the file is removed or replaced.
+
+    `file` holds a shared lock (`flock`). The map keeps the open file description and with it the
+    lock, so that the image is in use as long as this object or one of its weights lives.
+    """
+
+    def __init__(self, path: Path, header: ImageHeader, file: BinaryIO) -> None:
+        self.path = path
+        self.header = header
+        self._map = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
+
+    def weights(self) -> Mapping[str, StoredWeight]:
+        """The weights by name, in place."""
+        return MappingProxyType(
+            {
+                one.name: StoredWeight(
+                    np.frombuffer(self._map, np.uint8, one.size, one.offset),
+                    one.shape,
+                    one.format,
+                )
+                for one in self.header.weights
+            }
+        )

@@ -1,0 +1,201 @@
+"""The folder of model images: holding one, listing them, removing what was not used for longest.
+
+    KEY.image    a model image, content-addressed; whoever maps it holds a shared lock on it
+    KEY.partial  one that is being built, locked by its builder (or left by a dead one)
+    KEY.used     empty; its time is the image's last use
+
+Only who gets an image's exclusive lock may remove it, so none goes that a process has mapped.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from tercet.models.config import ModelCacheConfig
+from tercet.models.digests import DigestCache, state_of
+from tercet.models.image.layout import ImageHeader, is_sealed, read_header
+from tercet.models.image.mapped import MappedImage
+from tercet.models.locks import is_at
+
+IMAGE, PARTIAL, USED = ".image", ".partial", ".used"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An image on the shelf."""
+
+    key: str
+    size: int
+    header: ImageHeader | None
+    """None: damaged at its head, or of another layout; it will be rebuilt when it is wanted."""
+    last_use: float
+    """Seconds since the epoch."""
+    in_use: bool
+    """Some process has it mapped."""
+
+
+class Removal(StrEnum):
+    REMOVED = "removed"
+    IN_USE = "in use"
+    ABSENT = "absent"
+
+
+class Shelf:
+    """All images of a model cache."""
+
+    def __init__(self, cache: ModelCacheConfig) -> None:
+        self.folder = cache.images
+        self._bytes_max = cache.images_bytes_max
+        self._digests = DigestCache(cache.digests)
+
+    def path(self, key: str) -> Path:
+        """Where the image of this key lies or will lie."""
+        return self.folder / f"{key}{IMAGE}"
+
+    def hold(self, key: str) -> MappedImage | None:
+        """The image of this key, mapped; None if there is none, or something else in its place.
+
+        Its data are summed once for each state of the file, not at every start.
+        """
+        path = self.path(key)
+        try:
+            with _shared(path) as file:
+                header = read_header(file)
+                if header is None or header.key != key or not self._is_whole(path, file, header):
+                    return None
+                image = MappedImage(path, header, file)
+        except OSError:
+            return None
+        with suppress(OSError):  # a cache that cannot be written can still be read
+            path.with_suffix(USED).touch()
+        return image
+
+    def verify(self, key: str) -> bool | None:
+        """Sum the image anew: True if it is as it was written. None if it is gone."""
+        path = self.path(key)
+        try:
+            with _shared(path) as file:
+                self._digests.forget(path)
+                header = read_header(file)
+                return (
+                    header is not None and header.key == key and self._is_whole(path, file, header)
+                )
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return False
+
+    def remember(self, key: str) -> None:
+        """What was just written under this key need not be summed again."""
+        path = self.path(key)
+        self._digests.remember(path, state_of(path.stat()), key)
+
+    def entries(self) -> list[Entry]:
+        """Every image, the least recently used first, what cannot be used before all."""
+        found = []
+        for path in self._paths(IMAGE):
+            with suppress(OSError):  # removed meanwhile
+                found.append(_entry(path))
+        return sorted(found, key=lambda one: (one.header is not None, one.last_use, one.key))
+
+    def remove(self, key: str) -> Removal:
+        """Remove the image of this key unless a process has it mapped."""
+        path = self.path(key)
+        try:
+            with path.open("rb") as file:
+                if not _lock_alone(file):
+                    return Removal.IN_USE
+                if not is_at(file.fileno(), path):
+                    return Removal.ABSENT
+                path.unlink()
+        except FileNotFoundError:
+            return Removal.ABSENT
+        path.with_suffix(USED).unlink(missing_ok=True)
+        self._digests.forget(path)
+        return Removal.REMOVED
+
+    def make_room(self, key: str, size: int) -> list[Entry]:
+        """Remove images that are not in use, the least recently used first, until one of `size`
+        bytes fits under the limit as `key`; what was removed. The new image is never refused: if
+        it is larger than the limit, all others go.
+        """
+        self.sweep()
+        others = [entry for entry in self.entries() if entry.key != key]
+        room = self._bytes_max - size - sum(entry.size for entry in others)
+        removed = []
+        for entry in others:
+            if room >= 0:
+                break
+            if self.remove(entry.key) is Removal.REMOVED:
+                removed.append(entry)
+                room += entry.size
+        return removed
+
+    def sweep(self) -> None:
+        """Remove what dead builders and removed images left."""
+        for path in self._paths(PARTIAL):
+            with suppress(OSError), path.open("rb") as file:
+                if _lock_alone(file) and is_at(file.fileno(), path):
+                    path.unlink()
+        for path in self._paths(USED):
+            if not path.with_suffix(IMAGE).exists():
+                path.unlink(missing_ok=True)
+
+    def _paths(self, suffix: str) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.suffix == suffix)
+        except OSError:
+            return []
+
+    def _is_whole(self, path: Path, file: BinaryIO, header: ImageHeader) -> bool:
+        state = state_of(os.fstat(file.fileno()))
+        if self._digests.recall(path, state) == header.key:
+            return True
+        whole = is_sealed(file, header.size)
+        if whole and state_of(os.fstat(file.fileno())) == state:
+            self._digests.remember(path, state, header.key)
+        return whole
+
+
+def _entry(path: Path) -> Entry:
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        in_use = not _lock_alone(file)
+        header = read_header(file)
+    try:
+        last_use = path.with_suffix(USED).stat().st_mtime
+    except OSError:
+        last_use = status.st_mtime
+    key = path.name.removesuffix(IMAGE)
+    return Entry(
+        key=key,
+        size=status.st_size,
+        header=header if header is not None and header.key == key else None,
+        last_use=last_use,
+        in_use=in_use,
+    )
+
+
+@contextmanager
+def _shared(path: Path) -> Iterator[BinaryIO]:
+    """The file that lies at the path, under a shared lock; waits for who just put it there."""
+    while True:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if is_at(file.fileno(), path):
+                yield file
+                return
+
+
+def _lock_alone(file: BinaryIO) -> bool:
+    """True if nobody else has the file locked; it is ours then until it is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
