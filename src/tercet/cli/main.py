@@ -14,6 +14,7 @@ COMMANDS = {
     "chat": ("tercet.cli.chat", "Talk with a model in the terminal."),
     "bench": ("tercet.cli.bench", "Measure a server under load."),
     "models": ("tercet.cli.models", "List the models that can be served by name."),
+    "images": ("tercet.cli.images", "List, remove or verify model images."),
     "config": ("tercet.cli.config", "Show the configuration and where each value came from."),
     "replay": ("tercet.cli.replay", "Run a server's recordings again and compare."),
     "sim": ("tercet.cli.sim", "Run the machines in virtual time, with faults."),

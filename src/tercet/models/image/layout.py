@@ -80,6 +80,15 @@ def read_header(file: BinaryIO) -> ImageHeader | None:
     return header if header.size == file.seek(0, 2) and _fits(header) else None
 
 
+def read_layout(file: BinaryIO) -> int | None:
+    """The version of the layout that the file says it has; None for what is no image at all."""
+    file.seek(0)
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
+        return None
+    return int(PREFIX.unpack(prefix)[1])
+
+
 def is_sealed(file: BinaryIO, size: int) -> bool:
     """True if a file of this size ends with the digest of what comes before."""
     digest = hashlib.sha256()

@@ -18,7 +18,13 @@ from typing import BinaryIO
 
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import DigestCache, state_of
-from tercet.models.image.layout import ImageHeader, is_sealed, read_header
+from tercet.models.image.layout import (
+    LAYOUT_VERSION,
+    ImageHeader,
+    is_sealed,
+    read_header,
+    read_layout,
+)
 from tercet.models.image.mapped import MappedImage
 from tercet.models.locks import is_at
 
@@ -32,7 +38,9 @@ class Entry:
     key: str
     size: int
     header: ImageHeader | None
-    """None: damaged at its head, or of another layout; it will be rebuilt when it is wanted."""
+    """None: damaged at its head, or of another layout; nobody can use it."""
+    layout: int | None
+    """The version that it says it has."""
     last_use: float
     """Seconds since the epoch."""
     in_use: bool
@@ -42,6 +50,14 @@ class Entry:
 class Removal(StrEnum):
     REMOVED = "removed"
     IN_USE = "in use"
+    ABSENT = "absent"
+
+
+class Verdict(StrEnum):
+    WHOLE = "whole"
+    DAMAGED = "damaged"
+    OTHER_LAYOUT = "of another layout"
+    """Whole, from another version of this software."""
     ABSENT = "absent"
 
 
@@ -75,20 +91,24 @@ class Shelf:
             path.with_suffix(USED).touch()
         return image
 
-    def verify(self, key: str) -> bool | None:
-        """Sum the image anew: True if it is as it was written. None if it is gone."""
+    def verify(self, key: str) -> Verdict:
+        """Sum the image anew, whatever was remembered of it."""
         path = self.path(key)
         try:
             with _shared(path) as file:
                 self._digests.forget(path)
                 header = read_header(file)
-                return (
-                    header is not None and header.key == key and self._is_whole(path, file, header)
-                )
+                if header is not None and header.key == key:
+                    whole = self._is_whole(path, file, header)
+                    return Verdict.WHOLE if whole else Verdict.DAMAGED
+                if read_layout(file) not in {None, LAYOUT_VERSION}:
+                    size = os.fstat(file.fileno()).st_size
+                    return Verdict.OTHER_LAYOUT if is_sealed(file, size) else Verdict.DAMAGED
+                return Verdict.DAMAGED
         except FileNotFoundError:
-            return None
+            return Verdict.ABSENT
         except OSError:
-            return False
+            return Verdict.DAMAGED
 
     def remember(self, key: str) -> None:
         """What was just written under this key need not be summed again."""
@@ -166,7 +186,7 @@ def _entry(path: Path) -> Entry:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         in_use = not _lock_alone(file)
-        header = read_header(file)
+        header, layout = read_header(file), read_layout(file)
     try:
         last_use = path.with_suffix(USED).stat().st_mtime
     except OSError:
@@ -176,6 +196,7 @@ def _entry(path: Path) -> Entry:
         key=key,
         size=status.st_size,
         header=header if header is not None and header.key == key else None,
+        layout=layout,
         last_use=last_use,
         in_use=in_use,
     )
