@@ -34,6 +34,10 @@ inline constexpr int64_t round_up(int64_t value, int64_t unit) {
 inline constexpr int64_t padded_k(int64_t k) { return round_up(k, 64); }
 inline constexpr int64_t num_panels(int64_t n) { return (n + kPanel - 1) / kPanel; }
 
+// Bytes of one panel; a multiple of 64.
+inline constexpr int64_t bf16_panel_bytes(int64_t k) { return padded_k(k) * kPanel * 2; }
+inline constexpr int64_t int8_panel_bytes(int64_t k) { return padded_k(k) * kPanel + kPanel * 4; }
+
 struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }

@@ -1,0 +1,42 @@
+// y = x W^T with 8-bit integers: unsigned weights (w + 128), signed activations of one scale a row.
+//
+// The sum of integers is exact, so any instruction may make it. The floating-point part is the same
+// for all: float32(sum) * (scale of the row * scale of the output), then the epilogue.
+#include "kernels/all.h"
+#include "kernels/panels.h"
+
+namespace tercet::TERCET_ISA {
+namespace {
+
+struct Int8 {
+  using Sum = Ints;
+  static constexpr int64_t kBytes = 1;
+
+  static int64_t panel_bytes(int64_t k) { return int8_panel_bytes(k); }
+
+  TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_u8s8(sum, weights, x); }
+
+  template <Epilogue kind>
+  TERCET_LEAF static void finish_sums(const Linear& linear, int64_t panel, int64_t row,
+                                      const uint8_t* sums) {
+    const float* scales = reinterpret_cast<const float*>(
+        linear.weight + panel * panel_bytes(linear.k) + padded_k(linear.k) * kPanel);
+    const u32x16 offset = splat(uint32_t(linear.x.sums[row]) * 128u);
+    const f32x16 scale = splat(linear.x.scales[row]);
+    const auto value = [&](int lane) {
+      const u32x16 sum = load<u32x16>(sums + lane * 4) - offset;
+      return to_float(i32x16(sum)) * (scale * load<f32x16>(scales + lane));
+    };
+    finish<kind>(linear, panel, row, value(0), value(kLanes));
+  }
+};
+
+}  // namespace
+
+void linear_int8(const Linear& linear, Range panels, Range rows) {
+  with_epilogue(linear.epilogue, [&]<Epilogue kind> {
+    multiply_panels<Int8, kind>(linear, panels, rows);
+  });
+}
+
+}  // namespace tercet::TERCET_ISA
