@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from tercet.base.errors import Invalid
-from tercet.cli.settings import set_source
+from tercet.cli.compose import local_options, local_settings
 from tercet.cli.talk import answer
 from tercet.llm import LLM, Failed, SamplingParams
 
@@ -15,14 +15,14 @@ from tercet.llm import LLM, Failed, SamplingParams
 @click.option("--max-tokens", default=512, show_default=True, type=click.IntRange(1))
 @click.option("--temperature", default=0.7, show_default=True, type=click.FloatRange(0, 2))
 @click.option("--system", help="A system message.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key.")
+@local_options
 def command(
     model: str,
     *,
     max_tokens: int,
     temperature: float,
     system: str | None,
-    assignments: tuple[str, ...],
+    **options: object,
 ) -> None:
     """Talk with MODEL. An empty line or Ctrl-D ends; /new forgets the conversation."""
     with contextlib.suppress(ImportError):
@@ -30,7 +30,7 @@ def command(
 
     sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     start = [{"role": "system", "content": system}] if system else []
-    with LLM(model, settings=set_source(assignments).values) as llm:
+    with LLM(model, settings=local_settings(options)) as llm:
         click.echo(f"{llm.model}. An empty line or Ctrl-D ends, /new forgets what was said.")
         messages = list(start)
         while (text := _ask()) is not None:

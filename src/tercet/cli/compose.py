@@ -40,6 +40,9 @@ FLAGS: Mapping[str, tuple[str, str]] = {
 }
 """Visible flags: key and help."""
 
+LOCAL = ("device", "quantization", "kv-dtype", "threads")
+"""Those that `tercet run` and `tercet chat` have as well."""
+
 VLLM_SPELLINGS: Mapping[str, str] = {
     "max-model-len": "context_max",
     "max-num-seqs": "scheduling.max_slots",
@@ -86,6 +89,23 @@ def serving_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def local_options(command: Command) -> Command:
+    """Give a command the options of a model that only this command uses."""
+    command = click.option(
+        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key."
+    )(command)
+    for name in reversed(LOCAL):
+        command = click.option(f"--{name}", help=FLAGS[name][1])(command)
+    return command
+
+
+def local_settings(options: Mapping[str, Any]) -> dict[str, object]:
+    """What was given of them, by key."""
+    given = {FLAGS[name][0]: options[name.replace("-", "_")] for name in LOCAL}
+    chosen = {key: value for key, value in given.items() if value is not None}
+    return {**chosen, **set_source(options["assignments"]).values}
 
 
 def compose(context: click.Context, model: str | None) -> Resolved[TreeConfig]:

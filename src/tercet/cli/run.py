@@ -5,7 +5,7 @@ import sys
 import click
 
 from tercet.base.errors import Invalid
-from tercet.cli.settings import set_source
+from tercet.cli.compose import local_options, local_settings
 from tercet.cli.talk import answer
 from tercet.llm import LLM, SamplingParams
 
@@ -18,7 +18,7 @@ from tercet.llm import LLM, SamplingParams
 @click.option("--seed", type=int, help="Same seed, same answer.")
 @click.option("--system", help="A system message.")
 @click.option("--raw", is_flag=True, help="Complete the text; no chat template.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key.")
+@local_options
 def command(model: str, prompt: str | None, **options: object) -> None:
     """Answer PROMPT (or standard input) with MODEL, in processes that end with this command."""
     text = prompt if prompt is not None else sys.stdin.read()
@@ -32,9 +32,7 @@ def command(model: str, prompt: str | None, **options: object) -> None:
     messages = [{"role": "user", "content": text}]
     if options["system"]:
         messages.insert(0, {"role": "system", "content": str(options["system"])})
-    assignments = options["assignments"]
-    settings = set_source(assignments if isinstance(assignments, tuple) else ()).values
-    with LLM(model, settings=settings) as llm:
+    with LLM(model, settings=local_settings(options)) as llm:
         answer(llm, text if options["raw"] else messages, sampling)
     click.echo()
 

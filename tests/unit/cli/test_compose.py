@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tercet.base.errors import Invalid
-from tercet.cli.compose import compose, serving_options
+from tercet.cli.compose import compose, local_options, local_settings, serving_options
 from tercet.cli.settings import Resolved
 from tercet.runtime.config import TreeConfig
 
@@ -82,6 +82,7 @@ def test_keys_come_from_flags_and_from_the_environment() -> None:
         (("--max-num-queued-reqs", "7"), "max_queued_jobs", 7),
         (("--gpu-memory-utilization", "0.25"), "memory_fraction", 0.25),
         (("--data-parallel-size", "2"), "replicas", 2),
+        (("--kv-cache-dtype", "int8"), "kv_dtype", "int8"),
     ],
 )
 def test_spellings_of_vllm_mean_our_keys(
@@ -136,3 +137,39 @@ def test_a_bad_value_is_one_sentence(arguments: tuple[str, ...], words: str) -> 
     with pytest.raises(Invalid) as caught:
         composed(*arguments)
     assert words in caught.value.sentence
+
+
+def test_how_weights_and_keys_are_kept() -> None:
+    plain = composed().value.runtime
+    assert (plain.quantization, plain.kv_dtype) == ("auto", "auto")
+    given = composed("--quantization", "int4", "--kv-dtype", "bf16").value.runtime
+    assert (given.quantization, given.kv_dtype) == ("int4", "bf16")
+    assert composed(environment={"TERCET_KV_DTYPE": "float32"}).value.runtime.kv_dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--quantization", "int3"), "runtime.quantization = 'int3' .flag. is not one of 'auto'"),
+        (("--kv-dtype", "fp8"), "runtime.kv_dtype = 'fp8' .flag. is not one of 'auto', 'bf16'"),
+        (("--set", "images_bytes_max=-1"), "images_bytes_max is -1; expected 0 or more"),
+    ],
+)
+def test_what_cannot_be_kept_so_is_said(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        composed(*arguments)
+
+
+def test_a_private_model_has_the_options_of_its_device() -> None:
+    found: list[dict[str, object]] = []
+
+    @click.command()
+    @local_options
+    def probe(**options: object) -> None:
+        found.append(local_settings(options))
+
+    arguments = ["--quantization", "int8", "--threads", "2", "--set", "runtime.threads=1"]
+    assert CliRunner().invoke(probe, arguments, catch_exceptions=False).exit_code == 0
+    assert found == [{"runtime.quantization": "int8", "runtime.threads": 1}]
+    assert CliRunner().invoke(probe, [], catch_exceptions=False).exit_code == 0
+    assert found[1] == {}
