@@ -91,6 +91,8 @@ def open_model(
         )
         program = quantize(program, formats)
     program = fuse(program)
+    if packer is not None:
+        program = packer.arrange(program)
     content = _content(checkpoint, DigestCache(cache.digests), _stage(progress, "check"))
     image = None
     if packer is not None:

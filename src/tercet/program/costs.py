@@ -111,9 +111,11 @@ def operation_cost(  # noqa: PLR0911  one case for each operation
             # Of the table only the rows' own lines are read.
             read = inputs[1].format.stored_bytes(1, line)
             return Cost(LinearForm(), _per_row(group, 4.0 * width + read))
-        case Linear(bias, _):
+        case Linear(bias, _, gated):
             inner = _elements(inputs[0])
-            return Cost(_per_row(group, width * (2.0 * inner + bias)), moved)
+            # A gated one computes both halves, and what `Glu` does.
+            each = 2.0 * (2.0 * inner + bias) + 5.0 if gated else 2.0 * inner + bias
+            return Cost(_per_row(group, width * each), moved)
         case Attend():
             query, state = inputs
             # Two products, and maximum, difference, exponent, sum and division per head and key.

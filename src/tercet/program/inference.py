@@ -19,6 +19,7 @@ from tercet.program.operations import (
     Rows,
     Sample,
 )
+from tercet.program.recipes import RUN
 from tercet.program.tensors import Axis, Dtype, Kind, RowGroup, Tensor
 
 
@@ -53,8 +54,9 @@ def _shapes(  # noqa: C901, PLR0911, PLR0912  one case for each operation
             (x, weight) = inputs
             _agree(x.dims[-1:], weight.dims, operation)
             return [(x.dims, x.axes)]
-        case Linear(bias, splits):
-            return _linear(operation, inputs, bias=bias, splits=splits)
+        case Linear(bias, splits, gated):
+            shapes = _linear(operation, inputs, bias=bias, splits=splits)
+            return [_half(shape, operation) for shape in shapes] if gated else shapes
         case Angles(head_dim, _, divisors):
             must(len(divisors) in (0, head_dim // 2), f"{len(divisors)} divisors for {head_dim}")
             return [((2, head_dim), (Axis.HEAD, Axis.HEAD))]
@@ -99,6 +101,12 @@ def _linear(
         return [(dims, axes)]
     must(math.fsum(splits) == dims[0], f"{operation.outputs} split {dims[0]} into {splits}")
     return [((size, *dims[1:]), axes) for size in splits]
+
+
+def _half(shape: _Shape, operation: Operation) -> _Shape:
+    (size, *rest), axes = shape
+    must(size % (2 * RUN) == 0, f"{operation.outputs} are gated, of {size} rows")
+    return (size // 2, *rest), axes
 
 
 def _agree(one: tuple[int, ...], other: tuple[int, ...], operation: Operation) -> None:

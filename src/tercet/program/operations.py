@@ -28,11 +28,14 @@ class Norm:
 class Linear:
     """x[*K], W[*N, *K](, b[*N]) -> y[*N]: contracts the trailing dimensions of W with x.
 
-    With `splits` the first dimension of N is cut into outputs of these sizes.
+    With `splits` the first dimension of N is cut into outputs of these sizes. A `gated` one holds
+    two matrices by turns (`recipes.Interleave`): y[N / 2] is silu(the first's) * the second's, as
+    `Glu` says.
     """
 
     bias: bool = False
     splits: tuple[int, ...] = ()
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

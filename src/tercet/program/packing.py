@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tercet.program.formats import Format
+from tercet.program.program import Program
 from tercet.program.recipes import Recipe, format_of, sources
 
 ALIGNMENT = 64
@@ -60,6 +61,10 @@ class Packer(Protocol):
     @property
     def plain(self) -> Format:
         """The format of linears that nobody asked to quantize."""
+        ...
+
+    def arrange(self, program: Program) -> Program:
+        """The fused program as this device runs it best; its weights are what is packed."""
         ...
 
     def packed_bytes(self, recipe: Recipe) -> int:

@@ -13,7 +13,7 @@ from tercet.base.errors import InvariantBroken, must
 from tercet.program.formats import Format
 from tercet.program.operations import Embed, Linear
 from tercet.program.program import Program, assemble
-from tercet.program.recipes import Ckpt, Concat, Quantized, Recipe, Reshape, Slice
+from tercet.program.recipes import Ckpt, Concat, Interleave, Quantized, Recipe, Reshape, Slice
 from tercet.program.tensors import Kind, Tensor
 
 
@@ -63,6 +63,8 @@ def _wrap(recipe: Recipe, form: Format) -> Recipe:
             return Slice(_wrap(source, form), start, stop)
         case Concat(parts):
             return Concat(tuple(_wrap(part, form) for part in parts))
+        case Interleave(first, second):
+            return Interleave(_wrap(first, form), _wrap(second, form))
         case Quantized():
             raise InvariantBroken(f"{recipe} is quantized already")
         case _:

@@ -8,7 +8,7 @@ recipe knows its shape without reading anything, so that a checkpoint is checked
 import math
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from tercet.base.errors import InvariantBroken, must
 from tercet.program.formats import Format
 from tercet.program.rounding import symmetric8, to_bfloat16, to_q4_1, to_q8_0
+
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,26 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Interleave:
+    """Two parts of equal shape by turns, `RUN` entries of the first axis from each: what belongs
+    together lies together, for kernels that gate one with the other.
+    """
+
+    first: "Recipe"
+    second: "Recipe"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        rows, *tail = self.first.shape
+        must(self.first.shape == self.second.shape and rows % RUN == 0, f"{self} does not fit")
+        return (2 * rows, *tail)
+
+
+RUN = 16
+"""Neighbouring entries of one part in an interleaved weight: the lanes of a vector."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quantized:
     """The source's numbers as this format can say them; a row is an entry of the first axis."""
 
@@ -73,7 +95,7 @@ class Quantized:
         return self.source.shape
 
 
-Recipe = Ckpt | Concat | Reshape | Slice | Quantized
+Recipe = Ckpt | Concat | Reshape | Slice | Interleave | Quantized
 
 
 def evaluate(
@@ -100,6 +122,8 @@ def evaluate(
             return evaluate(source, get, exact=exact).reshape(shape)
         case Slice(source, start, stop):
             return evaluate(source, get, exact=exact)[start:stop]
+        case Interleave(first, second):
+            return interleaved(*(evaluate(part, get, exact=exact) for part in (first, second)))
         case Quantized(source, form):
             values = evaluate(source, get, exact=exact)
             kept = isinstance(source, Ckpt) and source.name in exact
@@ -128,6 +152,12 @@ def quantized(values: NDArray[np.float32], form: Format) -> NDArray[np.float32]:
             assert_never(form)
 
 
+def interleaved(first: NDArray[Number], second: NDArray[Number]) -> NDArray[Number]:
+    """Rows of both by turns, as `Interleave` says; any rows: values, blocks, scales."""
+    both = np.stack([part.reshape(-1, RUN, *part.shape[1:]) for part in (first, second)], axis=1)
+    return both.reshape(-1, *first.shape[1:])
+
+
 def format_of(recipe: Recipe) -> Format:
     """How the weight is stored; parts of one weight are stored alike."""
     match recipe:
@@ -137,12 +167,17 @@ def format_of(recipe: Recipe) -> Format:
             return form
         case Reshape(source, _) | Slice(source, _, _):
             return format_of(source)
-        case Concat(parts):
-            forms = [format_of(part) for part in parts]
+        case Concat() | Interleave():
+            forms = [format_of(part) for part in parts_of(recipe)]
             must(all(form is forms[0] for form in forms), f"parts of {recipe} are stored {forms}")
             return forms[0]
         case _:
             assert_never(recipe)
+
+
+def parts_of(recipe: Concat | Interleave) -> tuple[Recipe, ...]:
+    """What the recipe is put together from."""
+    return recipe.parts if isinstance(recipe, Concat) else (recipe.first, recipe.second)
 
 
 def sources(recipe: Recipe) -> Iterator[Ckpt]:
@@ -150,8 +185,8 @@ def sources(recipe: Recipe) -> Iterator[Ckpt]:
     match recipe:
         case Ckpt():
             yield recipe
-        case Concat(parts):
-            for part in parts:
+        case Concat() | Interleave():
+            for part in parts_of(recipe):
                 yield from sources(part)
         case Reshape(source, _) | Slice(source, _, _) | Quantized(source, _):
             yield from sources(source)

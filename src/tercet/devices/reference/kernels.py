@@ -30,6 +30,7 @@ from tercet.program.operations import (
     Rows,
     Sample,
 )
+from tercet.program.recipes import RUN
 
 Kernel = Callable[[], object]
 _ONE = np.float32(1.0)
@@ -53,7 +54,7 @@ class Kernels:
         self._state = state
         self._attention = attention
 
-    def compile(  # noqa: C901, PLR0911  one case for each operation
+    def compile(  # noqa: C901, PLR0911, PLR0912  one case for each operation
         self, operation: Operation
     ) -> list[Kernel]:
         match operation.attributes:
@@ -61,8 +62,14 @@ class Kernels:
                 return [self._embed(operation)]
             case Norm(eps):
                 return [self._norm(operation, eps)]
-            case Linear(bias, _):
-                return [self._linear(operation), *([self._bias(operation)] if bias else [])]
+            case Linear(bias, _, gated):
+                out = self._pair(operation) if gated else self._views.flat(operation.outputs)
+                calls = [self._linear(operation, out)]
+                if bias:
+                    calls.append(self._bias(operation, out))
+                if gated:
+                    calls.append(self._gate(operation, out))
+                return calls
             case Angles():
                 return [self._angles(operation, operation.attributes)]
             case Rope():
@@ -125,8 +132,8 @@ class Kernels:
 
         return norm
 
-    def _linear(self, operation: Operation) -> Kernel:
-        x, out = self._views.flat(operation.inputs[:1]), self._views.flat(operation.outputs)
+    def _linear(self, operation: Operation, out: F32) -> Kernel:
+        x = self._views.flat(operation.inputs[:1])
         product = self._products.get(operation.inputs[1])
         if product is not None:
             return partial(product, x, out)
@@ -144,8 +151,22 @@ class Kernels:
             return partial(np.matmul, x, matrix.T, out=out)
         return partial(np.matmul, matrix, x.T, out=out.T)
 
-    def _bias(self, operation: Operation) -> Kernel:
-        out = self._views.flat(operation.outputs)
+    def _pair(self, operation: Operation) -> F32:
+        """[rows, N] for both halves of a gated linear."""
+        (rows, *_), weight = self._output(operation).shape, self._weights[operation.inputs[1]]
+        return np.empty((rows, len(weight)), np.float32)
+
+    def _gate(self, operation: Operation, pair: F32) -> Kernel:
+        out = self._output(operation)
+        turns = pair.reshape(len(pair), -1, 2, RUN)
+
+        def glu() -> None:
+            first, second = (turns[:, :, half].reshape(out.shape) for half in (0, 1))
+            np.multiply(first / (_ONE + np.exp(-first)), second, out=out)
+
+        return glu
+
+    def _bias(self, operation: Operation, out: F32) -> Kernel:
         return partial(np.add, out, self._weights[operation.inputs[2]].reshape(-1), out=out)
 
     def _angles(self, operation: Operation, angles: Angles) -> Kernel:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tercet.program.formats import Format
 from tercet.program.packing import StoredWeight, WeightSource, exact_in
+from tercet.program.program import Program
 from tercet.program.recipes import Recipe, evaluate
 
 
@@ -15,6 +16,9 @@ class Float32Packer:
 
     name = "float32"
     plain = Format.F32
+
+    def arrange(self, program: Program) -> Program:
+        return program
 
     def packed_bytes(self, recipe: Recipe) -> int:
         return 4 * math.prod(recipe.shape)
