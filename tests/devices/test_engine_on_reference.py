@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from float32_models import open_float32
 
+from tercet.base.errors import Invalid, InvariantBroken
 from tercet.base.ids import TaskId
+from tercet.devices.contract import CompileOptions
 from tercet.devices.reference import ReferenceDevice
-from tercet.engine.build import build_engine, compile_model, kv_memory
+from tercet.engine.build import build_engine, compile_model, kv_block_bytes, kv_memory
+from tercet.engine.memory import private_memory
 from tercet.jobs.job import Task
 from tercet.jobs.sampling import SamplingParameters
 from tercet.messages.plan import SlotOpening, StepPlan
@@ -152,3 +155,23 @@ def test_steps_are_measured(engine):
     cost = engine.measure()
     assert min(cost.base_ns, cost.per_row_ns, cost.per_logit_ns, cost.per_pair_ns) >= 0.0
     assert cost.predict_ns(rows=64, logits=1, pairs=2080) > 0
+
+
+def test_memory_of_another_type_stops_the_process(model):
+    executable = compile_model(model, ReferenceDevice())
+    assert kv_block_bytes(executable) == 4 * int(np.prod(executable.block_shape))
+    memory = private_memory(
+        (*executable.block_shape[:-1], executable.block_shape[-1] * 4), 4, dtype="u1"
+    )
+    with pytest.raises(InvariantBroken, match="for a device that wants float32"):
+        build_engine(executable, shape=model.shape, memory=memory, max_slots=2)
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "float32", "bf16", "int8"])
+def test_the_reference_device_keeps_float32_alone(model, kv_dtype):
+    options = CompileOptions(kv_dtype=kv_dtype)
+    if kv_dtype in {"auto", "float32"}:
+        assert compile_model(model, ReferenceDevice(), options).kv_dtype is np.float32
+        return
+    with pytest.raises(Invalid, match=f"kv_dtype is '{kv_dtype}'; the reference device keeps"):
+        compile_model(model, ReferenceDevice(), options)

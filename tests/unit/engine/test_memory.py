@@ -147,3 +147,23 @@ def test_more_memory_than_the_machine_has_is_refused_before_anything_is_made(mon
     monkeypatch.setattr(os, "memfd_create", touched)
     with pytest.raises(OSError, match="not enough memory"):
         make_arena("test-huge", arena_layout(1 << 30, 1 << 20))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_blocks_have_the_type_that_the_device_says(dtype):
+    memory = private_memory((3, 64), 5, dtype=dtype)
+    size = 3 * 64 * np.dtype(dtype).itemsize
+    assert memory.layout.block_bytes == size
+    assert memory.blocks.dtype == memory.dtype == dtype
+    assert memory.blocks[0].nbytes == size
+    memory.blocks[4] = 7
+    assert (memory.blocks[3] == 0).all()
+    assert (memory.blocks[4] == 7).all()
+    memory.close()
+
+
+def test_a_layout_of_other_blocks_is_refused():
+    layout = arena_layout(3 * 5, 4)
+    with pytest.raises(InvariantBroken, match="float32"):
+        AddressRange.reserve(layout, block_shape=(3, 5))
+    AddressRange.reserve(layout, block_shape=(3, 5), dtype=np.uint8).close()
