@@ -14,10 +14,12 @@ struct Bf16 {
 
   TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_bf16(sum, weights, x); }
 
+  // Finish rows of one panel; a row's sums are `pitch` bytes apart.
   template <Epilogue kind>
-  TERCET_LEAF static void finish_sums(const Linear& linear, int64_t panel, int64_t row,
-                                      const uint8_t* sums) {
-    finish<kind>(linear, panel, row, load<f32x16>(sums), load<f32x16>(sums + kLanes * 4));
+  TERCET_LEAF static void finish_tile(Linear linear, int64_t panel, Range rows, const uint8_t* sums,
+                                      int64_t pitch) {
+    for (int64_t row = rows.begin; row < rows.end; ++row, sums += pitch)
+      finish<kind>(linear, panel, row, load<f32x16>(sums), load<f32x16>(sums + 64));
   }
 };
 

@@ -16,18 +16,20 @@ struct Int8 {
 
   TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_u8s8(sum, weights, x); }
 
+  // Finish rows of one panel; a row's sums are `pitch` bytes apart.
   template <Epilogue kind>
-  TERCET_LEAF static void finish_sums(const Linear& linear, int64_t panel, int64_t row,
-                                      const uint8_t* sums) {
+  TERCET_LEAF static void finish_tile(Linear linear, int64_t panel, Range rows, const uint8_t* sums,
+                                      int64_t pitch) {
     const float* scales = reinterpret_cast<const float*>(
         linear.weight + panel * panel_bytes(linear.k) + padded_k(linear.k) * kPanel);
-    const u32x16 offset = splat(uint32_t(linear.x.sums[row]) * 128u);
-    const f32x16 scale = splat(linear.x.scales[row]);
-    const auto value = [&](int lane) {
-      const u32x16 sum = load<u32x16>(sums + lane * 4) - offset;
-      return to_float(i32x16(sum)) * (scale * load<f32x16>(scales + lane));
-    };
-    finish<kind>(linear, panel, row, value(0), value(kLanes));
+    const f32x16 low_scale = load<f32x16>(scales), high_scale = load<f32x16>(scales + kLanes);
+    for (int64_t row = rows.begin; row < rows.end; ++row, sums += pitch) {
+      const u32x16 offset = splat(uint32_t(linear.x.sums[row]) * 128u);
+      const f32x16 scale = splat(linear.x.scales[row]);
+      const u32x16 low = load<u32x16>(sums) - offset, high = load<u32x16>(sums + 64) - offset;
+      finish<kind>(linear, panel, row, to_float(i32x16(low)) * (scale * low_scale),
+                   to_float(i32x16(high)) * (scale * high_scale));
+    }
   }
 };
 
