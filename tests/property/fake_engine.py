@@ -2,6 +2,8 @@
 
 Its "KV" is a note, per block and place, of which tokens lie before it; a slot whose blocks hold
 other notes than its own tokens is caught, and a token depends on the whole text before it alone.
+
+Guesses are right as often as a hash of the text says; a wrong one leaves a foreign note behind.
 """
 
 import struct
@@ -14,6 +16,9 @@ from tercet.messages.plan import (
     FINISH_LENGTH,
     FINISH_NONE,
     FINISH_STOP,
+    GUESS_NONE,
+    GUESS_RIGHT,
+    GUESS_WRONG,
     SlotOpening,
     StepPlan,
     StepResult,
@@ -57,6 +62,8 @@ class FakeEngine:
     slots: dict[int, Slot] = field(default_factory=dict)
     steps: int = 0
     max_rows_seen: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
 
     def run(self, plan: StepPlan) -> StepResult:
         self.steps += 1
@@ -70,13 +77,20 @@ class FakeEngine:
         assert len(slots) == len(rows) == len(growth) == len(plan.samples)
         assert len(set(slots)) == len(slots), "a slot stands in a plan once"
         assert sum(growth) == len(blocks)
-        self.max_rows_seen = max(self.max_rows_seen, sum(rows))
-        counts, tokens, finishes, computed = [], [], [], []
-        for number, count, samples, grows in zip(slots, rows, plan.samples, growth, strict=True):
+        guesses = plan.guesses or bytes(len(slots))
+        num_guesses = sum(guess - 1 for guess in guesses if guess)
+        self.max_rows_seen = max(self.max_rows_seen, sum(rows) + num_guesses)
+        counts, tokens, finishes, computed, drafted, guessed = [], [], [], [], [], []
+        parts = zip(slots, rows, plan.samples, growth, guesses, strict=True)
+        for number, count, samples, grows, guess in parts:
             slot = self.slots[number]
             slot.table += blocks[:grows]
             blocks = blocks[grows:]
-            gained, finish = self._compute(slot, count, bool(samples))
+            assert samples or not guess, "guesses behind tokens that are not the last"
+            num_drafts, told = self._guess(slot, guess)
+            gained, finish = self._compute(slot, count, bool(samples), num_drafts)
+            drafted.append(num_drafts)
+            guessed.append(told if not num_drafts else GUESS_RIGHT - (len(gained) < 2))
             counts.append(len(gained))
             tokens += gained
             finishes.append(finish)
@@ -87,6 +101,8 @@ class FakeEngine:
             tokens=array("i", tokens).tobytes(),
             finishes=bytes(finishes),
             computed=array("i", computed).tobytes(),
+            drafted=bytes(drafted) if any(drafted) else b"",
+            guessed=bytes(guessed) if any(guessed) else b"",
         )
 
     def _open(self, opening: SlotOpening) -> None:
@@ -105,7 +121,22 @@ class FakeEngine:
         note = self.notes.get((slot.table[at // BLOCK], at % BLOCK))
         assert note == tuple(slot.tokens[: at + 1]), f"foreign KV at {at} of {slot.task.id}"
 
-    def _compute(self, slot: Slot, count: int, samples: bool) -> tuple[list[int], int]:
+    def _limit(self, slot: Slot) -> int:
+        return min(len(slot.task.prompt) + slot.task.sampling.max_tokens, self.context_max)
+
+    def _guess(self, slot: Slot, guess: int) -> tuple[int, int]:
+        """How many guesses are verified, and what is told where none is."""
+        if slot.ended or not guess:
+            return 0, GUESS_NONE
+        most = min(guess - 1, self._limit(slot) - len(slot.tokens) - 1)
+        assert len(slot.tokens) + most <= BLOCK * len(slot.table), "guesses beyond the table"
+        chance = next_token(slot.tokens, vocab=1 << 20)
+        told = (GUESS_NONE, GUESS_WRONG, GUESS_RIGHT, GUESS_RIGHT)[chance % 4]
+        return (chance >> 2) % (most + 1) if most > 0 else 0, told
+
+    def _compute(
+        self, slot: Slot, count: int, samples: bool, num_drafts: int
+    ) -> tuple[list[int], int]:
         if slot.ended:
             return [], FINISH_NONE
         end = slot.computed + count
@@ -119,16 +150,25 @@ class FakeEngine:
         slot.computed = end
         if not samples:
             return [], FINISH_NONE
-        token = next_token(slot.tokens)
-        slot.tokens.append(token)
-        limit = min(len(slot.task.prompt) + slot.task.sampling.max_tokens, self.context_max)
-        finish = FINISH_NONE
-        if token == self.end_id:
-            finish = FINISH_STOP
-        elif len(slot.tokens) >= limit:
-            finish = FINISH_LENGTH
+        for at in range(end, end + num_drafts):
+            self.notes[slot.table[at // BLOCK], at % BLOCK] = (-1,)
+        num_right = next_token(slot.tokens, vocab=1 << 30) % (num_drafts + 1)
+        self.num_drafted += num_drafts
+        gained, finish = [], FINISH_NONE
+        while finish == FINISH_NONE and len(gained) <= num_right:
+            if gained:
+                at = len(slot.tokens) - 1
+                self.notes[slot.table[at // BLOCK], at % BLOCK] = tuple(slot.tokens)
+                slot.computed += 1
+                self.num_accepted += 1
+            gained.append(next_token(slot.tokens))
+            slot.tokens.append(gained[-1])
+            if gained[-1] == self.end_id:
+                finish = FINISH_STOP
+            elif len(slot.tokens) >= self._limit(slot):
+                finish = FINISH_LENGTH
         slot.ended = finish != FINISH_NONE
-        return [token], finish
+        return gained, finish
 
 
 def _i4(data: bytes) -> "array[int]":

@@ -100,17 +100,27 @@ def test_nobody_is_passed_over_for_long(num_blocks, slots, passes, sizes):
     prompts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=40), min_size=1, max_size=8),
     split=st.sampled_from([16, 33, 4096]),
     num_blocks=st.sampled_from([7, 64]),
+    drafts=st.sampled_from([0, 1, 5, 40]),
 )
 @settings(max_examples=60, deadline=None)
-def test_tokens_do_not_depend_on_company(prompts, split, num_blocks):
-    """Chunked or whole, cached or cold, preempted or not: the fake engine's tokens depend on the
-    text before them alone, so any mix-up of rows, blocks or hits shows.
+def test_tokens_do_not_depend_on_company(prompts, split, num_blocks, drafts):
+    """Chunked or whole, cached or cold, preempted or not, guessed or not: the fake engine's tokens
+    depend on the text before them alone, so any mix-up of rows, blocks or hits shows.
     """
     harness = Harness(
         num_blocks=num_blocks,
         context_max=100,
         end_id=7,
-        scheduling=SchedulingConfig(max_slots=16, max_rows=split),
+        cost=StepCost(
+            base_ns=2e6, per_row_ns=1e5 if drafts else 1e9, per_logit_ns=0, per_pair_ns=0
+        ),
+        scheduling=SchedulingConfig(
+            max_slots=16,
+            max_rows=split,
+            step_ns_max=10**11,
+            speculation="auto" if drafts else "off",
+            draft_max=max(drafts, 1),
+        ),
     )
     for number, prompt in enumerate(prompts, start=1):
         harness.submit(task(number, prompt, new=40))

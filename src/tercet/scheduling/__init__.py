@@ -9,6 +9,8 @@ another executor died are the same act.
     budget      how many rows a step may hold
     preemption  who gives blocks back when somebody must grow
     batch       the plan as flat arrays
+    speculation whose next tokens are guessed, and how many
+    acceptance  how often guesses of a task were right
     scheduler   the one that asks them all
 
 Is: decisions over counts, blocks and slots.

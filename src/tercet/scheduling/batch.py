@@ -35,7 +35,9 @@ class Planned(Struct, kw_only=True):
     num_decodes: int
     """So many leading entries of `runs` compute one row and sample."""
     predicted_ns: int
+    """Without rows that verify guesses."""
     rows: int
+    pairs: int
 
 
 class BatchWriter:
@@ -56,9 +58,11 @@ class BatchWriter:
         decodes: list[TaskRun],
         grown: dict[int, tuple[int, ...]],
         chunks: list[Chunk],
+        guesses: bytes = b"",
     ) -> StepPlan:
         """Give the plan. `ends`: slots to close and to open; `grown`: place among the decodes ->
-        new blocks of its table. The caller must not change `decodes` afterwards.
+        new blocks of its table; `guesses`: of the decodes, or empty. The caller must not change
+        `decodes` afterwards.
         """
         if decodes is not self._decodes:
             self._decodes = decodes
@@ -80,6 +84,7 @@ class BatchWriter:
             rows += array("i", [chunk.rows for chunk in chunks]).tobytes()
             samples += bytes([chunk.samples for chunk in chunks])
             growth += bytes(4 * len(chunks))
+            guesses += bytes(len(chunks)) if guesses else b""
         return StepPlan(
             step=step,
             closes=ends[0],
@@ -89,4 +94,5 @@ class BatchWriter:
             samples=samples,
             growth=growth,
             blocks=blocks,
+            guesses=guesses,
         )

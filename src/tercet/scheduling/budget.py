@@ -87,6 +87,19 @@ class Budget:
         """Count one row and one logits row for each."""
         self._take(rows=count, logits=count, pairs=pairs)
 
+    def take_drafts(self, wanted: int, *, context: int) -> int:
+        """Give how many rows that verify guesses fit, behind a row that looks at `context` tokens,
+        and take them. They are not in the predicted duration: perhaps nothing will be guessed.
+        """
+        cost = self._cost
+        each = cost.per_row_ns + cost.per_logit_ns + cost.per_pair_ns * (context + wanted)
+        count = max(0, min(wanted, self._rows_left))
+        if each * count > self._left_ns:
+            count = max(0, int(self._left_ns / each))
+        self._rows_left -= count
+        self._left_ns -= each * count
+        return count
+
     def take_chunk(self, rows: int, *, computed: int, samples: bool) -> None:
         """Count the rows of a chunk after `computed` tokens."""
         pairs = rows * computed + rows * (rows + 1) // 2

@@ -50,11 +50,13 @@ def _check_flights(scheduler: Scheduler) -> None:
         found = named.get(run.order, 0)
         must(found == run.flights, f"task {run.name} is in {found} plans, {run.flights} counted")
         must(run.computed <= run.computed_ahead, f"task {run.name} computed more than planned")
-        must(run.computed_ahead <= run.capacity, f"task {run.name} overruns its blocks")
+        reach = min(run.computed_ahead + run.drafts_ahead, run.known_max - 1)
+        must(reach <= run.capacity, f"task {run.name} overruns its blocks")
         must(run.computed <= len(run.tokens), f"task {run.name} computed tokens nobody knows")
         if run.flights == 0 and run.state is RunState.RUNNING:
             must(run.known_ahead == len(run.tokens), f"task {run.name} waits for a lost token")
             must(run.computed_ahead == run.computed, f"task {run.name} waits for lost rows")
+            must(run.drafts_ahead == 0, f"task {run.name} waits for lost guesses")
 
 
 def _check_blocks(scheduler: Scheduler) -> None:

@@ -1,8 +1,10 @@
 """Limits of what one executor takes on and of what one step holds."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tercet.base.errors import Invalid
+from tercet.messages.plan import GUESSES_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +27,26 @@ class SchedulingConfig:
     all behind it wait with it."""
     lookahead: int = 8
     """How far behind such a task one looks for others that fit."""
+    speculation: Literal["auto", "off"] = "auto"
+    """`auto`: next tokens are guessed from a task's own text where that makes steps worth more."""
+    draft_max: int = 8
+    """Guessed tokens of a task in one step."""
 
     def __post_init__(self) -> None:
         for name in ("max_slots", "max_waiting", "step_ns_max", "max_rows"):
             value = getattr(self, name)
             if value < 1:
                 raise Invalid(f"{name} is {value}; expected at least 1.", parameter=name)
+        if self.speculation not in ("auto", "off"):
+            raise Invalid(
+                f"speculation is {self.speculation}; expected auto or off.",
+                parameter="speculation",
+            )
+        if not 1 <= self.draft_max <= GUESSES_MAX:
+            raise Invalid(
+                f"draft_max is {self.draft_max}; expected 1 to {GUESSES_MAX}.",
+                parameter="draft_max",
+            )
         for name in ("max_passes", "lookahead"):
             value = getattr(self, name)
             if value < 0:
@@ -45,3 +61,8 @@ class SchedulingConfig:
                 f"prefill_share is {self.prefill_share}; expected more than 0 and less than 1.",
                 parameter="prefill_share",
             )
+
+    @property
+    def drafts(self) -> int:
+        """Guessed tokens of a task in one step; 0: nothing is guessed."""
+        return 0 if self.speculation == "off" else self.draft_max

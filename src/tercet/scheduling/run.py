@@ -2,13 +2,14 @@
 
     known        prompt and generated tokens                     len(tokens)
     computed     leading tokens whose KV is in the blocks        as the last result said
-    ..._ahead    the same after all plans under way, if all goes as planned
+    ..._ahead    the same after all plans under way, if all goes as planned and no guess is right
 
     tokens   [ p p p p p p p p p p g g ]
                        ^ computed     ^ known    ^ known_ahead (values that no one knows yet)
 
 A step's rows are `computed_ahead .. computed_ahead + rows`; the step samples when its rows reach
-`known_ahead`, and then one more token will be known.
+`known_ahead`, and then one more token will be known. Where guessed tokens are verified, up to
+`drafts_ahead` more will be known and computed: blocks are there for the most.
 """
 
 from array import array
@@ -19,6 +20,7 @@ from tercet.base.ids import BLOCK_TOKENS, Address, TaskId, show_task
 from tercet.cache.cache import Holding
 from tercet.jobs.job import Task, TokenLogprobs
 from tercet.messages.wire import SubmitTask
+from tercet.scheduling.acceptance import Acceptance
 from tercet.scheduling.states import RunState, step_to
 
 
@@ -26,10 +28,12 @@ class TaskRun:
     """Owned by the scheduler; the task executor reads it, results add tokens."""
 
     __slots__ = (
+        "acceptance",
         "alone",
         "capacity",
         "computed",
         "computed_ahead",
+        "drafts_ahead",
         "flights",
         "hit",
         "holding",
@@ -91,9 +95,12 @@ class TaskRun:
         self.computed = 0
         self.computed_ahead = 0
         self.known_ahead = self.known_given
+        self.drafts_ahead = 0
+        """Guessed tokens that plans under way verify: so many more may be known then."""
         self.flights = 0
         """Plans under way that name it."""
         self.prompt_logprobs: list[TokenLogprobs | None] = []
+        self.acceptance = Acceptance()
 
     @property
     def name(self) -> str:
@@ -113,6 +120,13 @@ class TaskRun:
     def prompt_computed(self) -> bool:
         """Whether siblings can find the prompt's full blocks."""
         return self.computed >= self.num_prompt - 1
+
+    @property
+    def context_most(self) -> int:
+        """Tokens that the next row may look at, its own included, if every guess under way is
+        right. The last token of a task is never computed.
+        """
+        return min(self.known_ahead + self.drafts_ahead, self.known_max - 1)
 
     def become(self, state: RunState) -> None:
         self.state = step_to(self.state, state, f"task {self.name}")
@@ -135,4 +149,5 @@ class TaskRun:
         self.computed = 0
         self.computed_ahead = 0
         self.known_ahead = len(self.tokens)
+        self.drafts_ahead = 0
         self.prompt_logprobs = []

@@ -23,6 +23,7 @@ from tercet.scheduling.pace import Pace
 from tercet.scheduling.preemption import victim_for
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
+from tercet.scheduling.speculation import Speculation
 from tercet.scheduling.states import UNADMITTED, RunState
 
 
@@ -48,6 +49,7 @@ class Scheduler:
         self.num_fresh = 0
         """Tasks that started and have not gained a token: those that a death is blamed on."""
         self.pace = Pace(cost)
+        self.speculation = Speculation(draft_max=config.drafts)
         self._decoding: list[TaskRun] = []
         self._prefilling: list[TaskRun] = []
         self._closing: list[int] = []
@@ -126,6 +128,16 @@ class Scheduler:
         if self.solo is run:
             self.solo = None
 
+    def verified(self, run: TaskRun, *, drafts: int, accepted: int) -> None:
+        """Take note that a plan is done which had so many guesses verified at the most, and how
+        many turned out to be right.
+        """
+        run.drafts_ahead -= drafts
+        run.known_ahead += accepted
+        run.computed_ahead += accepted
+        if accepted and run.known_ahead >= run.known_max and run in self._decoding:
+            self._decoding = [other for other in self._decoding if other is not run]
+
     def computed(self, run: TaskRun) -> None:
         """Let others find what a task has computed, siblings that waited for it first."""
         if run.holding is not None:
@@ -171,12 +183,12 @@ class Scheduler:
             opens.append(self._admit_alone(head))
         solo = self.solo
         if solo is None:
-            decodes, grown = self._plan_decodes(self._decoding, budget)
+            decodes, grown, guesses = self._plan_decodes(self._decoding, budget)
             self._plan_chunks(self._prefilling, budget, chunks)
             self._plan_admissions(budget, chunks, opens)
         else:
             alone = [solo] if solo in self._decoding else []
-            decodes, grown = self._plan_decodes(alone, budget)
+            decodes, grown, guesses = self._plan_decodes(alone, budget)
             self._plan_chunks([solo] if solo in self._prefilling else [], budget, chunks)
         if not decodes and not chunks:
             must(not opens, "a slot was opened and nothing is computed in it")
@@ -186,6 +198,7 @@ class Scheduler:
             ends=(tuple(self._closing), tuple(opens)),
             decodes=decodes,
             grown=grown,
+            guesses=guesses,
             chunks=chunks,
         )
         self._closing.clear()
@@ -196,17 +209,20 @@ class Scheduler:
             num_decodes=len(decodes),
             predicted_ns=budget.predict_ns(),
             rows=budget.rows,
+            pairs=budget.pairs,
         )
-        self._advance(decodes, chunks)
+        self._advance(decodes, guesses, chunks)
         self.flights.append(planned)
         return planned
 
     def _plan_decodes(
         self, candidates: list[TaskRun], budget: Budget
-    ) -> tuple[list[TaskRun], dict[int, tuple[int, ...]]]:
-        """Choose decoding tasks, as many as fit, in turn; give them and their new blocks."""
+    ) -> tuple[list[TaskRun], dict[int, tuple[int, ...]], bytes]:
+        """Choose decoding tasks, as many as fit, in turn; give them, their new blocks and what is
+        guessed of them.
+        """
         if not candidates:
-            return candidates, {}
+            return candidates, {}, b""
         contexts = [run.known_ahead for run in candidates]
         wants = bool(self._prefilling or self.queue.waiting) and self.solo is None
         count = budget.num_decodes(contexts, keep_share=self.config.prefill_share if wants else 0.0)
@@ -214,7 +230,7 @@ class Scheduler:
         if count < len(candidates):
             chosen = candidates[:count]
             self._decoding = candidates[count:] + chosen
-        needy = [run for run in chosen if run.known_ahead > run.capacity]
+        needy = [run for run in chosen if run.context_most > run.capacity]
         grown: dict[int, tuple[int, ...]] = {}
         if needy:
             new: dict[int, BlockId] = {}
@@ -227,11 +243,14 @@ class Scheduler:
                 chosen = [
                     run
                     for run in chosen
-                    if run.state is RunState.RUNNING and run.known_ahead <= run.capacity
+                    if run.state is RunState.RUNNING and run.context_most <= run.capacity
                 ]
             grown = {at: (new[run.order],) for at, run in enumerate(chosen) if run.order in new}
         budget.take_decodes(len(chosen), pairs=sum([run.known_ahead for run in chosen]))
-        return chosen, grown
+        guesses = self.speculation.plan(
+            chosen, cost=self.pace.cost, budget=budget, cache=self.cache, grown=grown
+        )
+        return chosen, grown, guesses
 
     def _block_for(self, run: TaskRun) -> BlockId | None:
         """Give the run a block, preempting others if need be; None: not in this step."""
@@ -333,9 +352,11 @@ class Scheduler:
         self.num_fresh += len(opened)
         return opened
 
-    def _advance(self, decodes: list[TaskRun], chunks: list[Chunk]) -> None:
+    def _advance(self, decodes: list[TaskRun], guesses: bytes, chunks: list[Chunk]) -> None:
         """Count the planned rows as computed ahead."""
         planned_out = False
+        for run, guess in zip(decodes, guesses, strict=False):
+            run.drafts_ahead += max(0, guess - 1)
         for run in decodes:
             run.flights += 1
             run.computed_ahead = run.known_ahead

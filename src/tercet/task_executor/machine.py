@@ -213,25 +213,32 @@ class TaskExecutor:
             f"step {result.step} is done, but step {planned.plan.step} is under way",
         )
         self._step_started = self._now
-        self.scheduler.pace.learn(predicted_ns=planned.predicted_ns, taken_ns=result.duration_ns)
+        pace = self.scheduler.pace
+        if not result.drafted:
+            pace.learn(predicted_ns=planned.predicted_ns, taken_ns=result.duration_ns)
+        self.scheduler.speculation.learn(planned, result, pace.cost)
         num_tokens = self._reconciler.apply(planned, result, outbox)
         for run, finish in self._reconciler.finished:
             effects.append(self._finished(run, finish))
             if run.flights:
                 self._freed[run.reply] = None
         self._reconciler.finished.clear()
-        effects.append(
-            Fact(
-                name="step.done",
-                values=(
-                    ("tokens", num_tokens),
-                    ("rows", planned.rows),
-                    ("duration_s", result.duration_ns / 1e9),
-                    ("predicted_s", planned.predicted_ns / 1e9),
-                ),
-                cause=f"step {result.step}",
-            )
+        effects.append(self._step_fact(planned, result, num_tokens))
+
+    def _step_fact(self, planned: Planned, result: StepResult, num_tokens: int) -> Fact:
+        num_drafted = sum(result.drafted)
+        values: tuple[tuple[str, float], ...] = (
+            ("tokens", num_tokens),
+            ("rows", planned.rows + num_drafted),
+            ("duration_s", result.duration_ns / 1e9),
+            ("predicted_s", planned.predicted_ns / 1e9),
         )
+        if num_drafted:
+            num_drafts = len(result.drafted) - result.drafted.count(0)
+            num_accepted = self._reconciler.num_accepted
+            drafts = (("drafts", num_drafts), ("drafted", num_drafted), ("accepted", num_accepted))
+            values += drafts
+        return Fact(name="step.done", values=values, cause=f"step {result.step}")
 
     def _finished(self, run: TaskRun, finish: Finish) -> Fact:
         return Fact(

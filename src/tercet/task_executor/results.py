@@ -1,9 +1,9 @@
 """What a step's result means for its tasks: tokens to tell, blocks to index, ends.
 
-A plan's counts are exact unless the task has ended: then the slot dropped its rows. A result that
-says anything else is a broken engine, and going on would mix up somebody's text. A task that ended
-or was cancelled while the step was under way is passed by: its tokens are nobody's and its blocks
-come back once no plan names it.
+A plan's counts are exact unless the task has ended: then the slot dropped its rows. Where guesses
+were verified, so many more tokens may come. A result that says anything else is a broken engine,
+and going on would mix up somebody's text. A task that ended or was cancelled while the step was
+under way is passed by: its tokens are nobody's and its blocks come back once no plan names it.
 """
 
 from array import array
@@ -31,7 +31,8 @@ def _deviation(planned: Planned, position: int, *, gained: int, computed: int) -
     plan, run = planned.plan, planned.runs[position]
     return (
         f"step {plan.step}: task {run.name} had {run.computed} tokens computed, "
-        f"{_i4(plan.rows)[position]} rows were planned and {plan.samples[position]} token; "
+        f"{_i4(plan.rows)[position]} rows were planned and {plan.samples[position]} token, "
+        f"guesses {plan.guesses[position] if plan.guesses else 0}; "
         f"the result says {computed} computed and {gained} gained"
     )
 
@@ -43,6 +44,8 @@ class Reconciler:
         self._scheduler = scheduler
         self.finished: list[tuple[TaskRun, Finish]] = []
         """Since it was last emptied."""
+        self.num_accepted = 0
+        """Guesses that turned out to be right in the last step that was applied."""
 
     def apply(self, planned: Planned, result: StepResult, outbox: Outbox) -> int:
         """Update all runs of a plan, put what they gained into the outbox, count the tokens."""
@@ -59,8 +62,9 @@ class Reconciler:
         for position, entries in result.prompt_logprobs:
             runs[position].prompt_logprobs.extend(entries)
         rows, samples = _i4(planned.plan.rows), planned.plan.samples
+        guesses = planned.plan.guesses
         ended = RunState.ENDED
-        taken = at = 0
+        self.num_accepted = taken = at = 0
         for position, run in enumerate(runs):
             count = counts[position]
             gained = tokens[at : at + count]
@@ -71,9 +75,23 @@ class Reconciler:
                     self._scheduler.landed(run)
                 continue
             taken += count
-            if count != samples[position] or computed[position] != run.computed + rows[position]:
+            accepted = count - samples[position]
+            drafts = guesses[position] - 1 if guesses and guesses[position] else 0
+            if (
+                not 0 <= accepted <= drafts
+                or computed[position] != run.computed + rows[position] + accepted
+            ):
                 must(
                     False, _deviation(planned, position, gained=count, computed=computed[position])
+                )
+            if drafts:
+                self.num_accepted += accepted
+                self._scheduler.verified(run, drafts=drafts, accepted=accepted)
+            if result.guessed and result.guessed[position]:
+                run.acceptance.learn(
+                    drafted=result.drafted[position] if result.drafted else 0,
+                    accepted=accepted,
+                    guessed=result.guessed[position],
                 )
             self._progress(run, gained, computed[position])
             end = self._end_of(run, finishes[position])
