@@ -110,7 +110,6 @@ def test_a_window_that_no_position_feels_is_no_window() -> None:
         ),
         ({"layer_types": ["linear_attention"] * 3}, '"linear_attention"'),
         ({"num_local_experts": 8}, "mixture of experts"),
-        ({"quantization_config": {"quant_method": "awq"}}, '"awq"'),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"num_key_value_heads": 4}, "num_key_value_heads is 4, expected a divisor"),
         ({"num_attention_heads": 7, "num_key_value_heads": 7}, "multiple of num_attention_heads"),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tercet.base.errors import Invalid
 from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
+from tercet.models.checkpoints.compressed import SCALE, WEIGHT, is_int8
 from tercet.models.checkpoints.contract import (
     F32,
     CheckpointFacts,
@@ -20,7 +21,7 @@ from tercet.models.checkpoints.contract import (
     with_path,
 )
 from tercet.models.checkpoints.files import read_piece, size_of
-from tercet.models.checkpoints.safetensors_file import SafetensorsFile, open_safetensors
+from tercet.models.checkpoints.safetensors_file import DTYPES, SafetensorsFile, open_safetensors
 from tercet.models.families.fields import Fields
 from tercet.models.families.hf_shape import shape_from_hf
 
@@ -38,9 +39,16 @@ class FolderCheckpoint:
     """A folder whose files are all there and whose headers are consistent."""
 
     def __init__(
-        self, facts: CheckpointFacts, files: dict[str, SafetensorsFile], names: dict[str, str]
+        self,
+        facts: CheckpointFacts,
+        files: dict[str, SafetensorsFile],
+        names: dict[str, str],
+        *,
+        scales: dict[str, str],
     ) -> None:
         self._facts = facts
+        self._scales = scales
+        """The tensor with the scales of each one in INT8, canonical names both."""
         self._files = files
         """The file of each tensor, by canonical name."""
         self._names = names
@@ -52,23 +60,32 @@ class FolderCheckpoint:
 
     def tensor_names(self) -> Sequence[str]:
         """Canonical names of all tensors."""
-        return list(self._files)
+        scales = frozenset(self._scales.values())
+        return [name for name in self._files if name not in scales]
 
     def describe(self, name: str) -> TensorInfo:
         """Shape, type and file of one tensor."""
         return self._find(name).describe(self._names[name])
 
     def read(self, name: str) -> F32:
-        """The tensor in float32."""
-        return self._find(name).read(self._names[name])
+        """The tensor in float32; integers times their scales."""
+        if name not in self._scales:
+            return self._find(name).read(self._names[name])
+        codes, scales = self.read_int8(name)
+        return codes.astype(np.float32) * scales[:, None]
 
     def read_blocks(self, name: str) -> NDArray[np.uint8]:
         """There are no blocks in this layout."""
         raise stored_otherwise(self.describe(name), "in blocks")
 
     def read_int8(self, name: str) -> tuple[NDArray[np.int8], F32]:
-        """No tensor is stored so."""
-        raise stored_otherwise(self.describe(name), "in 8-bit integers")
+        """Integers [N, K] and scales [N] of a tensor in INT8."""
+        if name not in self._scales:
+            raise stored_otherwise(self.describe(name), "in 8-bit integers")
+        scale = self._scales[name]
+        codes = self._find(name).read_integers(self._names[name])
+        scales = self._find(scale).read(self._names[scale]).reshape(-1)
+        return codes, np.ascontiguousarray(np.broadcast_to(scales, codes.shape[:1]))
 
     def _find(self, name: str) -> SafetensorsFile:
         file = self._files.get(name)
@@ -85,6 +102,7 @@ def open_folder(path: Path) -> FolderCheckpoint:
     prefixed = any(name.startswith("model.") for name in located)
     names = {_canonical(name, prefixed=prefixed): name for name in located}
     files = {canonical: located[name] for canonical, name in names.items()}
+    scales = _scales(path, files, names) if _is_int8(path, config) else {}
     facts = CheckpointFacts(
         kind="huggingface",
         path=str(path),
@@ -94,7 +112,36 @@ def open_folder(path: Path) -> FolderCheckpoint:
         files=tuple(dict.fromkeys(str(file.path) for file in located.values())),
         identity="huggingface",
     )
-    return FolderCheckpoint(facts, files, names)
+    return FolderCheckpoint(facts, files, names, scales=scales)
+
+
+def _is_int8(path: Path, config: dict[str, object]) -> bool:
+    try:
+        return is_int8(config)
+    except Invalid as error:
+        raise with_path(str(path), error) from None
+
+
+def _scales(path: Path, files: dict[str, SafetensorsFile], names: dict[str, str]) -> dict[str, str]:
+    """The scales of every tensor of integers, each of a shape that fits."""
+    scales: dict[str, str] = {}
+    for name, file in files.items():
+        entry = file.entries[names[name]]
+        if entry.dtype != "I8":
+            continue
+        scale = f"{name.removesuffix(WEIGHT)}{SCALE}"
+        if not name.endswith(WEIGHT) or scale not in files:
+            raise bad_checkpoint(str(path), f"holds tensor {name!r} as I8 without {scale!r}")
+        found = files[scale].entries[names[scale]]
+        fits = len(entry.shape) == 2 and found.shape in ([entry.shape[0], 1], entry.shape[:1], [1])
+        if not fits or found.dtype not in DTYPES:
+            raise bad_checkpoint(
+                str(path),
+                f"holds tensor {name!r} of shape {entry.shape} with scales of shape "
+                f"{found.shape} as {found.dtype}",
+            )
+        scales[name] = scale
+    return scales
 
 
 def _shape(

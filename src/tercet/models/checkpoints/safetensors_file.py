@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tercet.base.errors import Invalid
 from tercet.models.checkpoints.contract import F32, TensorInfo, bad_checkpoint
@@ -59,13 +60,20 @@ class SafetensorsFile:
                 str(self.path),
                 f"holds tensor {name!r} as {entry.dtype}; served are {', '.join(DTYPES)}",
             )
-        start, end = entry.data_offsets
-        piece = read_piece(self.path, self._data_start + start, end - start, f"tensor {name!r}")
+        piece = self._bytes(name)
         if entry.dtype == "BF16":  # the upper half of a float32
             wide = np.frombuffer(piece, "<u2").astype(np.uint32) << np.uint32(16)
             return wide.view(np.float32).reshape(entry.shape)
         array = np.frombuffer(piece, f"<f{SIZES[entry.dtype]}")
         return array.astype(np.float32, copy=False).reshape(entry.shape)
+
+    def read_integers(self, name: str) -> NDArray[np.int8]:
+        """A tensor of type I8."""
+        return np.frombuffer(self._bytes(name), np.int8).reshape(self.entries[name].shape)
+
+    def _bytes(self, name: str) -> bytearray:
+        start, end = self.entries[name].data_offsets
+        return read_piece(self.path, self._data_start + start, end - start, f"tensor {name!r}")
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:

@@ -71,10 +71,6 @@ def _refuse_variants(fields: Fields, kind: str) -> None:
     for key in _EXPERT_KEYS:
         if fields.get(key):
             raise unsupported(f"{kind} with mixture of experts ({key} {fields.get(key)})")
-    quantization = fields.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
-        raise unsupported(f'{kind} with quantized weights ("{method}")')
     partial = fields.get("partial_rotary_factor")
     if partial not in (None, 1, 1.0):
         raise unsupported(f"{kind} with partial_rotary_factor {partial}")
