@@ -20,6 +20,7 @@
 namespace tercet {
 
 inline constexpr int64_t kSpanTokens = 128;
+inline constexpr int64_t kMaxHeadDim = 1024;
 
 enum class KvType : int32_t { kBF16, kInt8 };
 
@@ -62,8 +63,9 @@ struct Append {
 };
 
 // Rows [row_begin, row_end) of one sequence with one kv head (its group of query heads), over
-// spans [span_begin, span_end). `partial` < 0: these are all spans of the rows, results go to y;
-// otherwise results go to the partials from that index on, to be merged.
+// spans [span_begin, span_end), those of them that a row sees. `partial` < 0: these are all spans of
+// the rows, results go to y. Otherwise results go to the partials, to be merged: with S spans of the
+// unit's last row, span s of row r begins at partial + ((r - row_begin) * S + s) * heads_per_group.
 struct AttendUnit {
   int32_t sequence, kv_head;
   int32_t row_begin, row_end;
