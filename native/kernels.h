@@ -81,6 +81,40 @@ struct Binary {            // y = a + b, or silu(a) * b
   int64_t y_stride;
 };
 
+// The best two of a row of scores; equal scores rank by id. second is -inf and second_id -1 where
+// no other is finite. `broken`: there is a NaN or +inf, and the rest means nothing.
+struct TopTwo {
+  float best, second;
+  int64_t best_id, second_id;
+  bool broken;
+};
+
+// Which ids may still reach a sum of (score - top) / heat and their noise (see noise.h).
+struct Contest {
+  const float* scores;
+  float top;
+  float inverse_heat;      // finite
+  float least;             // scores below it do not compete; finite, so that -inf never does
+  float bound;             // the sum to be reached; -inf: all do
+  uint64_t key;            // of the row's noise
+};
+
+// Passes over a row of scores, for the sampler. Lists of ids need room for 16 more than they hold.
+struct ScoreKernels {
+  TopTwo (*top_two)(const float* x, int64_t n);
+  // The sum of exp((x - top) / heat); each of them goes to `to` unless it is null.
+  double (*masses)(const float* x, int64_t n, float top, float heat, float* to);
+  // The ids with x >= least, ascending, and how many they are.
+  int64_t (*at_least)(const float* x, int64_t n, float least, int32_t* ids);
+  int64_t (*count_at_least)(const float* x, int64_t n, float least);
+  // How many have a higher score than `id`, or the same and a lower id.
+  int64_t (*count_before)(const float* x, int64_t n, int64_t id);
+  // Maxima of disjoint groups of `members` scores each, n / members / 16 * 16 of them; how many.
+  int64_t (*group_maxima)(const float* x, int64_t n, int64_t members, float* to);
+  // The ids of the range that may reach the bound, none that can left out; how many.
+  int64_t (*contenders)(const Contest&, Range ids, int32_t* to);
+};
+
 struct Kernels {
   const char* name;
   void (*linear_bf16)(const Linear&, Range panels, Range rows);
@@ -97,6 +131,7 @@ struct Kernels {
   void (*append)(const Append&, Range rows);
   void (*attend)(const Attend&, const AttendUnit&);   // one unit of the step's attention
   void (*merge)(const Attend&, const MergeUnit&);     // spans of one row that were split
+  ScoreKernels scores;
 };
 
 // One for each instruction set that this build has; null where it is not built in.

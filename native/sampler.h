@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "draw.h"
 #include "kernels.h"
 
 namespace tercet {
@@ -45,15 +46,18 @@ struct SampleOutputs {         // [R] each
 
 // Memory that a thread's rows use in turn; it keeps what it has grown to.
 struct SampleScratch {
-  std::vector<float> scores;
+  DrawScratch draw;
+  std::vector<float> before;   // scores that a row's biases and penalties have changed
   std::vector<uint64_t> keys;
-  std::vector<double> values;
 };
 
-// Draws from row `row` of the step, whose logits (vocab of them, which may be overwritten) are
-// given. False where they are not finite numbers (-inf is one: an id that cannot be drawn); then
-// nothing is drawn.
-bool sample(const Kernels& kernels, float* logits, int64_t vocab, int64_t row, const Sampling& sampling,
-            const SampleOutputs& outputs, SampleScratch& scratch);
+// Throws std::invalid_argument where a history or bias of these rows names a token that is none.
+void check_sampling(const Sampling& sampling, int64_t rows, int64_t vocab);
+
+// Draws from row `row` of the step, whose logits (vocab of them) are given; they are scratch space
+// during the call and unchanged after it. `sampling` has been checked. False where they are not
+// finite numbers (-inf is one: an id that cannot be drawn); then the outputs mean nothing.
+bool sample(const Kernels& kernels, float* logits, int64_t vocab, int64_t row,
+            const Sampling& sampling, const SampleOutputs& outputs, SampleScratch& scratch);
 
 }  // namespace tercet

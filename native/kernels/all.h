@@ -20,6 +20,13 @@ void embed(const Embed&, Range rows);                          // embed.cpp
 void append(const Append&, Range rows);                        // append.cpp
 void attend(const Attend&, const AttendUnit&);                 // attend.cpp
 void merge(const Attend&, const MergeUnit&);
+TopTwo top_two(const float* x, int64_t n);                     // scores.cpp
+double masses(const float* x, int64_t n, float top, float heat, float* to);
+int64_t at_least(const float* x, int64_t n, float least, int32_t* ids);
+int64_t count_at_least(const float* x, int64_t n, float least);
+int64_t count_before(const float* x, int64_t n, int64_t id);
+int64_t group_maxima(const float* x, int64_t n, int64_t members, float* to);
+int64_t contenders(const Contest&, Range ids, int32_t* to);
 
 // Row n of a packed grouped weight in float32 (linear_grouped.cpp), for embed.
 void unpack_grouped_row(Format, int64_t n, int64_t k, const uint8_t* weight, int64_t row, float* to);

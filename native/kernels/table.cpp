@@ -26,6 +26,13 @@ const Kernels* TERCET_TABLE(TERCET_ISA)() {
       .append = append,
       .attend = attend,
       .merge = merge,
+      .scores = {.top_two = top_two,
+                 .masses = masses,
+                 .at_least = at_least,
+                 .count_at_least = count_at_least,
+                 .count_before = count_before,
+                 .group_maxima = group_maxima,
+                 .contenders = contenders},
   };
   return &table;
 }

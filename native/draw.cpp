@@ -1,0 +1,224 @@
+#include "draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "noise.h"
+
+namespace tercet {
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr float kMost = std::numeric_limits<float>::max();
+constexpr int64_t kBlockMin = 64, kBlockMax = 4096;
+constexpr int64_t kBins = 1024;
+constexpr size_t kSortMax = 256;
+
+// The highest sum and the next. Of equal sums the one wins whose order is higher.
+class Winner {
+ public:
+  explicit Winner(int64_t unless_any) : token_(int32_t(unless_any)) {}
+
+  void offer(double sum, int32_t id, uint64_t order) {
+    if (sum > best_ || (sum == best_ && sum > kNone && order > order_)) {
+      second_ = best_;
+      best_ = sum, token_ = id, order_ = order;
+    } else if (sum > second_) {
+      second_ = sum;
+    }
+  }
+  double second() const { return second_; }
+  Drawn drawn() const {
+    if (!(second_ > kNone)) return {token_, std::numeric_limits<float>::infinity()};
+    return {token_, float(std::min(best_ - second_, double(kMost)))};
+  }
+
+ private:
+  double best_ = kNone, second_ = kNone;
+  int32_t token_;
+  uint64_t order_ = 0;
+};
+
+class Draw {
+ public:
+  Draw(const ScoreKernels& kernels, const float* scores, int64_t n, const TopTwo& top,
+       const Heat& heat, DrawScratch& scratch)
+      : kernels_(kernels), scores_(scores), n_(n), top_(top), heat_(heat), scratch_(scratch),
+        least_(std::log(std::min(heat.min_p, 1.0))), winner_(top.best_id) {}
+
+  Drawn run() {
+    if (heat_.top_k > 0 && heat_.top_k < n_) return among_best();
+    if (heat_.top_p < 1.0) return among(nucleus(), true);
+    return among(0, false);
+  }
+
+ private:
+  // Relative to the best, over the temperature: 0 at most, never NaN.
+  double scaled(float score) const {
+    return (double(score) - double(top_.best)) / heat_.temperature;
+  }
+
+  void offer(int32_t id, double sum, uint64_t order) {
+    if (!(sum >= least_) || !(sum > kNone)) return;
+    winner_.offer(sum + gumbel(noise_bits(heat_.key, id)), id, order);
+  }
+
+  // Draws among the ids whose key is not below the boundary. The two best give a bound, which the
+  // others' noise must reach; it rises from block to block.
+  Drawn among(uint64_t boundary, bool sorted) {
+    const auto consider = [&](int32_t id) {
+      const uint64_t order = order_key(scores_[id], id);
+      if (order >= boundary) offer(id, scaled(scores_[id]), sorted ? order : ~uint64_t(id));
+    };
+    consider(int32_t(top_.best_id));
+    if (top_.second_id >= 0) consider(int32_t(top_.second_id));
+    Contest contest{scores_, top_.best, 0.0f, lowest(boundary), 0.0f, heat_.key};
+    contest.inverse_heat = float(std::min(1.0 / heat_.temperature, double(kMost)));
+    std::vector<int32_t>& ids = scratch_.leading.ids;
+    ids.resize(size_t(std::max(n_, kBlockMax) + 16));
+    int64_t block = kBlockMin;
+    for (int64_t begin = 0; begin < n_; begin += block, block = std::min(2 * block, kBlockMax)) {
+      contest.bound = below(winner_.second());
+      const Range range{begin, std::min(begin + block, n_)};
+      const int64_t count = kernels_.contenders(contest, range, ids.data());
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t id = ids[size_t(i)];
+        if (id != top_.best_id && id != top_.second_id) consider(id);
+      }
+    }
+    return winner_.drawn();
+  }
+
+  // A float that is not above the number.
+  static float below(double value) {
+    const double bounded = std::max(value, -double(kMost));
+    return value > kNone ? std::nextafter(float(bounded), -kMost) : float(kNone);
+  }
+
+  // What a score must reach to pass the boundary and min-p, or a little less.
+  float lowest(uint64_t boundary) const {
+    const double drop = least_ * heat_.temperature;
+    double lowest = -double(kMost);
+    if (drop > -double(kMost)) {
+      const double exact = top_.best + drop;
+      lowest = std::max(lowest, exact - 1e-6 * (std::fabs(exact) + std::fabs(drop)));
+    }
+    float result = float(lowest);
+    if (boundary > 0) result = std::max(result, key_score(boundary));
+    return result;
+  }
+
+  // Top-k, and top-p of what it leaves: sums run along the sorted list.
+  Drawn among_best() {
+    std::vector<uint64_t>& keys = scratch_.keys;
+    leading(kernels_, scores_, n_, heat_.top_k, top_.best, scratch_.leading, keys);
+    std::vector<double>& values = scratch_.values;
+    values.clear();
+    double total = 0.0;
+    for (const uint64_t key : keys) {
+      values.push_back(std::exp(scaled(key_score(key))));
+      total += values.back();
+    }
+    const double target = heat_.top_p * total;
+    double up_to = 0.0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      up_to += values[i];
+      if (i > 0 && !(up_to - values[i] < target && values[i] > 0.0)) continue;
+      offer(key_id(keys[i]), scaled(key_score(keys[i])), keys[i]);
+    }
+    return winner_.drawn();
+  }
+
+  // The key of the last id that top-p keeps. Ids whose masses together cannot lift the rest to
+  // the target are left out first; a histogram over the scores of the others finds the place, and
+  // the ids of one bin are looked at one by one.
+  uint64_t nucleus() {
+    const uint64_t first = order_key(top_.best, int32_t(top_.best_id));
+    const auto heat = float(heat_.temperature);
+    std::vector<float>& masses = scratch_.masses;
+    masses.resize(size_t(n_));
+    const double total = kernels_.masses(scores_, n_, top_.best, heat, masses.data());
+    const double target = heat_.top_p * total;
+    if (!(target > 0.0)) return first;
+    const double rest = (total - target) / double(n_) * (1.0 - 1e-5);
+    const auto floor = std::max(float(rest), std::numeric_limits<float>::min());
+    std::vector<int32_t>& ids = scratch_.leading.ids;
+    ids.resize(size_t(std::max(n_, kBlockMax) + 16));
+    const int64_t count = kernels_.at_least(masses.data(), n_, floor, ids.data());
+    const float width = float(kBins) / (1.0f - std::log(floor));
+    const auto bin_of = [&](int32_t id) {
+      const float depth = (top_.best - scores_[id]) / heat * width;
+      return std::min(size_t(depth), size_t(kBins - 1));
+    };
+    std::vector<double>& bins = scratch_.values;
+    bins.assign(size_t(kBins), 0.0);
+    for (int64_t i = 0; i < count; ++i)
+      bins[bin_of(ids[size_t(i)])] += double(masses[size_t(ids[size_t(i)])]);
+    double before = 0.0;
+    size_t bin = 0, last = 0;
+    for (; bin < size_t(kBins); ++bin) {
+      if (bins[bin] > 0.0) last = bin;
+      if (before + bins[bin] >= target) break;
+      before += bins[bin];
+    }
+    if (bin == size_t(kBins)) {
+      bin = last;
+      before -= bins[last];
+    }
+    std::vector<uint64_t>& keys = scratch_.keys;
+    keys.clear();
+    for (int64_t i = 0; i < count; ++i)
+      if (bin_of(ids[size_t(i)]) == bin)
+        keys.push_back(order_key(scores_[ids[size_t(i)]], ids[size_t(i)]));
+    return keys.empty() ? first : last_kept(before, target);
+  }
+
+  // The last key, in descending order, before which less than `target` is kept; `before` is what
+  // stands before all of them. Large lists are halved until they are worth sorting.
+  uint64_t last_kept(double before, double target) {
+    std::vector<uint64_t>& keys = scratch_.keys;
+    const auto mass = [&](uint64_t key) {
+      return double(scratch_.masses[size_t(key_id(key))]);
+    };
+    auto begin = keys.begin(), end = keys.end();
+    while (size_t(end - begin) > kSortMax) {
+      const auto middle = begin + (end - begin) / 2;
+      std::nth_element(begin, middle, end, std::greater<>());
+      double half = 0.0;
+      for (auto key = begin; key != middle; ++key) half += mass(*key);
+      if (before + half < target) {
+        before += half;
+        begin = middle;
+      } else {
+        end = middle;
+      }
+    }
+    std::sort(begin, end, std::greater<>());
+    uint64_t kept = *begin;
+    for (auto key = begin; key != end && before < target; ++key) {
+      kept = *key;
+      before += mass(*key);
+    }
+    return kept;
+  }
+
+  const ScoreKernels& kernels_;
+  const float* scores_;
+  int64_t n_;
+  const TopTwo& top_;
+  const Heat& heat_;
+  DrawScratch& scratch_;
+  double least_;
+  Winner winner_;
+};
+
+}  // namespace
+
+Drawn draw(const ScoreKernels& kernels, const float* scores, int64_t n, const TopTwo& top,
+           const Heat& heat, DrawScratch& scratch) {
+  return Draw(kernels, scores, n, top, heat, scratch).run();
+}
+
+}  // namespace tercet
