@@ -9,7 +9,9 @@ import pytest
 
 from tercet.base.errors import Invalid
 from tercet.jobs.job import FailureCode
-from tercet.sim.run import run_scenario
+from tercet.messages.effects import Effect, Fact
+from tercet.sim.node import Node
+from tercet.sim.run import Run, run_scenario
 from tercet.sim.scenario import FAULT_KINDS, load_scenario
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -26,6 +28,25 @@ def test_scenario_keeps_the_invariants(name: str, seed: int) -> None:
     assert report.outcome.finished > scenario.workload.jobs // 4
     wanted = {fault.kind for fault in scenario.faults}
     assert set(report.faults) == wanted, "a fault of the scenario never happened: make it longer"
+
+
+def test_guesses_are_verified_in_company() -> None:
+    """Nearly half of the tokens of text that repeats itself need no step of their own."""
+    run = Run(load_scenario(FOLDER / "quotes.toml"), 11)
+    sums = dict.fromkeys(("tokens", "drafts", "drafted", "accepted"), 0.0)
+
+    def count(_: Node, __: object, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Fact) and effect.name == "step.done":
+                for name, value in effect.values:
+                    if name in sums:
+                        sums[name] += value
+
+    run.world.after_turn.append(count)
+    run.go()
+    assert 0 < sums["drafts"] <= sums["drafted"]
+    assert sums["accepted"] <= sums["drafted"]
+    assert sums["accepted"] > 0.4 * sums["tokens"]
 
 
 def test_ten_thousand_jobs_under_every_fault() -> None:

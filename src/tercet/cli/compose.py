@@ -34,6 +34,7 @@ FLAGS: Mapping[str, tuple[str, str]] = {
     "kv-cache-memory-bytes": ("runtime.kv_cache_memory_bytes", "KV memory of each executor."),
     "max-queued-jobs": ("job_executor.max_queued_jobs", "More are answered with 503."),
     "shutdown-timeout": ("runtime.shutdown_timeout_s", "Seconds that running jobs get at the end."),
+    "speculation": ("scheduling.speculation", "auto or off: guess next tokens where it pays."),
     "record": ("runtime.record", "Folder for recordings of every machine."),
     "log-format": ("observe.log_format", "text or json."),
     "log-level": ("observe.log_level", "debug, info, warning or error."),

@@ -93,6 +93,8 @@ class Exposer(Collector):
             add("prefix_cache_queries", "Prompt tokens looked up.", model, counts.queried_tokens)
             add("prefix_cache_hits", "Prompt tokens found.", model, counts.cached_tokens)
             add("num_preemptions", "Tasks put back to make room.", model, preemptions)
+            for name, (story, part) in _DRAFTS.items():
+                add(name, story, model, self._board.sums.values.get(("step.done", part), 0.0))
             for (reason,), value in counts.successes.values.items():
                 success.add_metric((model, _ALL, reason), value)
         for _, family in rows.values():
@@ -129,3 +131,9 @@ class Exposer(Collector):
 
 
 _PREEMPTED = "task.preempted"
+_DRAFTS = {
+    "spec_decode_num_drafts": ("Times that next tokens were guessed and verified.", "drafts"),
+    "spec_decode_num_draft_tokens": ("Guessed tokens that were verified.", "drafted"),
+    "spec_decode_num_accepted_tokens": ("Guessed tokens that were right.", "accepted"),
+}
+"""vLLM's names: what is told, and which number of `step.done` it is."""

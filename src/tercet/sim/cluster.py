@@ -159,10 +159,9 @@ class Cluster:
         must(executor not in self.hosts, f"executor {executor} is started twice")
         host = self.hosts[executor] = EngineHost(
             executor,
+            spec=self.spec,
             shape=self.shape,
             cost=self.cost,
-            num_blocks=self.spec.blocks,
-            max_slots=self.spec.slots,
             poison=self.clients.poison,
         )
         node = self._executor_node(executor, host)

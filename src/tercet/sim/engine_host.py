@@ -12,6 +12,7 @@ import numpy as np
 from tercet.base.ids import ExecutorId, JobId, job_of
 from tercet.base.model import ModelShape
 from tercet.devices.contract import I64
+from tercet.devices.cost.config import CostConfig
 from tercet.devices.cost.device import CostDevice
 from tercet.devices.cost.durations import LinearDuration
 from tercet.engine.engine import Engine
@@ -21,6 +22,7 @@ from tercet.messages.plan import StepCost, StepPlan
 from tercet.models.families.build import build
 from tercet.sim.checkers.blocks import BlockChecker
 from tercet.sim.node import Node
+from tercet.sim.scenario import ClusterSpec
 
 
 class VirtualMemory:
@@ -49,10 +51,9 @@ class EngineHost:
         self,
         executor: ExecutorId,
         *,
+        spec: ClusterSpec,
         shape: ModelShape,
         cost: StepCost,
-        num_blocks: int,
-        max_slots: int,
         poison: "dict[JobId, None]",
     ) -> None:
         duration = LinearDuration(
@@ -70,10 +71,12 @@ class EngineHost:
         self.checker = BlockChecker(f"executor/{executor}")
         self.num_tokens = 0
         self._engine = Engine(
-            CostDevice(duration=duration).compile(build(shape), {}),
+            CostDevice(config=CostConfig(repeat=spec.repeat), duration=duration).compile(
+                build(shape), {}
+            ),
             shape=shape,
-            memory=VirtualMemory(num_blocks),
-            max_slots=max_slots,
+            memory=VirtualMemory(spec.blocks),
+            max_slots=spec.slots,
             clock=lambda: 0,
         )
         self._poison = poison

@@ -150,6 +150,7 @@ class Undisturbed:
 
     def __init__(self, cluster: Cluster) -> None:
         self._shape = cluster.shape
+        self._repeat = cluster.spec.repeat
         self._known: dict[TaskId, list[int]] = {}
 
     def __call__(self, request: Request, task: TaskId, index: int) -> int:
@@ -175,6 +176,7 @@ class Undisturbed:
             np.full(count, choice, np.int32),
             np.arange(len(prompt), len(prompt) + count, dtype=np.int32),
             made_up=made_up,
+            repeat=self._repeat,
         )
         return [int(token) for token in tokens]
 

@@ -43,6 +43,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How long an executor takes from its fork to ready."""
     max_queued_jobs: int = 512
     max_waiting_tasks: int = 64
+    repeat: int = 0
+    """Made-up text repeats itself after so many tokens, so that guesses are right; 0: never."""
     step_floor_ms: float = 1000.0
     """The agent's bound for a step is this plus a multiple of its predicted time."""
 

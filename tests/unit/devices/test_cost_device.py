@@ -125,3 +125,16 @@ def test_the_roofline_takes_the_longer_of_arithmetic_and_traffic():
 def test_settings_that_make_no_sense_are_refused(value):
     with pytest.raises(Invalid, match=r"cost\.step_ns"):
         CostConfig(step_ns=value)
+
+
+def test_text_may_repeat_itself():
+    """As quotes do: tokens of equal places in the period are equal, ends come where they must."""
+    contexts = list(range(20, 44))
+    device = compiled(config=CostConfig(repeat=6))
+    tokens = device.run(batch_of([1] * 24, contexts, seed=5, end_position=30)).tokens.tolist()
+    assert tokens[contexts.index(30)] == 7
+    others = {at: token for at, token in zip(contexts, tokens, strict=True) if at != 30}
+    assert all(others[at] == others[at + 6] for at in others if at + 6 in others)
+    assert len(set(others.values())) > 2
+    plain = compiled().run(batch_of([1] * 24, contexts, seed=5)).tokens.tolist()
+    assert len(set(plain)) > len(set(tokens))

@@ -15,6 +15,8 @@ class CostConfig:
     """Bytes it moves from and to its memory in a second; 0: without limit."""
     step_ns: float = 0.0
     """Time that every step takes besides (launches, synchronisation)."""
+    repeat: int = 0
+    """Made-up text repeats itself after so many tokens, as quotes do; 0: never."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -69,7 +69,7 @@ class CostDevice:
         """An executable of any program; weights and options are not looked at."""
         del weights, options
         duration = self._duration or duration_of(program, self._config)
-        return CostExecutable(duration=duration, sleep=self._sleep)
+        return CostExecutable(duration=duration, sleep=self._sleep, repeat=self._config.repeat)
 
 
 class CostExecutable:
@@ -83,9 +83,10 @@ class CostExecutable:
     block_shape: tuple[int, ...] = COST_BLOCK_SHAPE
     kv_dtype: Any = np.float32
 
-    def __init__(self, *, duration: Duration, sleep: Sleep | None) -> None:
+    def __init__(self, *, duration: Duration, sleep: Sleep | None, repeat: int = 0) -> None:
         self._duration = duration
         self._sleep = sleep
+        self._repeat = repeat
 
     def bind(self, kv: KvMemory) -> None:
         """Nothing is read or written."""
@@ -99,7 +100,13 @@ class CostExecutable:
         if made_up is None:
             must(False, "a batch for the cost device does not say what to make up")
             raise AssertionError
-        tokens = invent(sampling.seed, sampling.choice, sampling.position, made_up=made_up)
+        tokens = invent(
+            sampling.seed,
+            sampling.choice,
+            sampling.position,
+            made_up=made_up,
+            repeat=self._repeat,
+        )
         vocab = made_up.vocab
         asked = batch.sampling.num_logprobs
         logprobs, ranks = _half(asked >= 0)
@@ -134,9 +141,9 @@ def sizes_of(batch: Batch) -> Sizes:
     )
 
 
-def invent(seed: U64, choice: I32, position: I32, *, made_up: MadeUp) -> I32:
+def invent(seed: U64, choice: I32, position: I32, *, made_up: MadeUp, repeat: int = 0) -> I32:
     """[R] the token of each row: what an undisturbed run has at that place, too."""
-    keys = row_keys(seed, choice, position)
+    keys = row_keys(seed, choice, position % np.int32(repeat) if repeat else position)
     tokens = (keys % np.uint64(made_up.vocab)).astype(np.int32)
     for _ in made_up.end_ids:  # as many steps as there are ids to step over
         for end in made_up.end_ids:
