@@ -14,11 +14,10 @@ struct Bf16 {
 
   TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_bf16(sum, weights, x); }
 
-  // Finish rows of one panel; a row's sums are `pitch` bytes apart.
+  // Finish rows of one panel from their sums [rows][32].
   template <Epilogue kind>
-  TERCET_LEAF static void finish_tile(Linear linear, int64_t panel, Range rows, const uint8_t* sums,
-                                      int64_t pitch) {
-    for (int64_t row = rows.begin; row < rows.end; ++row, sums += pitch)
+  TERCET_LEAF static void finish_rows(Linear linear, int64_t panel, Range rows, const uint8_t* sums) {
+    for (int64_t row = rows.begin; row < rows.end; ++row, sums += kStepBytes)
       finish<kind>(linear, panel, row, load<f32x16>(sums), load<f32x16>(sums + 64));
   }
 };

@@ -16,14 +16,13 @@ struct Int8 {
 
   TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_u8s8(sum, weights, x); }
 
-  // Finish rows of one panel; a row's sums are `pitch` bytes apart.
+  // Finish rows of one panel from their sums [rows][32].
   template <Epilogue kind>
-  TERCET_LEAF static void finish_tile(Linear linear, int64_t panel, Range rows, const uint8_t* sums,
-                                      int64_t pitch) {
+  TERCET_LEAF static void finish_rows(Linear linear, int64_t panel, Range rows, const uint8_t* sums) {
     const float* scales = reinterpret_cast<const float*>(
         linear.weight + panel * panel_bytes(linear.k) + padded_k(linear.k) * kPanel);
     const f32x16 low_scale = load<f32x16>(scales), high_scale = load<f32x16>(scales + kLanes);
-    for (int64_t row = rows.begin; row < rows.end; ++row, sums += pitch) {
+    for (int64_t row = rows.begin; row < rows.end; ++row, sums += kStepBytes) {
       const u32x16 offset = splat(uint32_t(linear.x.sums[row]) * 128u);
       const f32x16 scale = splat(linear.x.scales[row]);
       const u32x16 low = load<u32x16>(sums) - offset, high = load<u32x16>(sums + 64) - offset;

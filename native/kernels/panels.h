@@ -1,15 +1,14 @@
 // Products of rows of activations with panels of weights in which one step along K is four bytes
 // of each output (BF16 pairs, INT8 quads): written once for both and for all sets with vectors.
 //
-// A tile is some rows times some vectors of outputs, its sums in registers for all of K:
+// A tile is some rows times some vectors of a panel's outputs, its sums in registers for all of K:
 //
-//            panel(s): step 0 | v0 v1 | step 1 | v0 v1 | ...
-//   row 0    s00 s01            the four bytes of a row's step are the same for all lanes
+//            panel: step 0 | v0 v1 | step 1 | v0 v1 | ...
+//   row 0    s00 s01         the four bytes of a row's step are the same for all lanes
 //   row 1    s10 s11
 //
-// Few rows take several panels at once, so that enough sums are in flight. A sum's order along K
-// is the same in every tile: that is why rows may be cut in any way (I4). While a group of panels
-// is multiplied, the next one is fetched into the second cache.
+// A sum's order along K is the same in every tile: that is why rows may be cut in any way (I4).
+// While one panel is multiplied, the next one is fetched.
 #pragma once
 
 #include <algorithm>
@@ -24,28 +23,45 @@ inline constexpr int kPanelVectors = int(kPanel) / kWidth;
 inline constexpr int64_t kStepBytes = kPanel * 4;
 
 #if defined(__AVX512F__)
-inline constexpr int kTileRows = 12;  // x 2 vectors: 24 of 32 registers
+inline constexpr int kTileRows = 12;   // x 2 vectors: 24 of 32 registers
+inline constexpr int kFewVectors = 2;  // vectors of a tile of one or two rows
 #else
-inline constexpr int kTileRows = 4;   // x 2 vectors, each with parts of weights: 16 registers
+inline constexpr int kTileRows = 4;    // x 2 vectors, each with parts of weights: 16 registers
+inline constexpr int kFewVectors = 4;
 #endif
 
 // Activations of so many bytes stay in the second cache beside panels.
 inline constexpr int64_t kBlockBytes = 384 << 10;
 
+// How the next panel is fetched (measured on Zen 4). Up to four rows are bound by memory alone:
+// the hardware's own fetching does most, and is only kept ahead. More rows leave it too little
+// time between misses, so that every line is asked for; and into the first cache where the time
+// for a panel is long enough that this never waits.
+enum class Fetch { kSparse, kSecondCache, kFirstCache };
+
 struct Tile {
   const uint8_t* weight;  // first vector of the first step
-  int64_t panel_bytes;
   const uint8_t* x;
   int64_t x_stride;
-  int64_t steps;
+  int64_t steps;          // even
   const uint8_t* ahead;   // what is to be fetched meanwhile,
-  int64_t ahead_bytes;    // so many bytes in each step
-  uint8_t* sums;          // [rows][pitch]
-  int64_t pitch;          // bytes
+  int64_t ahead_bytes;    // so many bytes in two steps
+  uint8_t* sums;          // [rows][kStepBytes]
 };
 
+template <Fetch fetch>
+TERCET_LEAF void fetch_ahead(const uint8_t* from) {
+  if constexpr (fetch == Fetch::kSparse) {
+    __builtin_prefetch(from, 0, 2);
+  } else {
+    constexpr int kLevel = fetch == Fetch::kFirstCache ? 3 : 2;
+    for (int line = 0; line < 2 * kStepBytes; line += 64)
+      __builtin_prefetch(from + line, 0, kLevel);
+  }
+}
+
 // The sums of a tile in registers, written to tile.sums at the end.
-template <typename Kind, int kVectors, int kRows>
+template <typename Kind, int kVectors, Fetch fetch, int kRows>
 void multiply(const Tile& tile) {
   using Sum = typename Kind::Sum;
   constexpr int kBases = (kRows + 3) / 4;
@@ -54,101 +70,93 @@ void multiply(const Tile& tile) {
   const int64_t stride = tile.x_stride;
   const uint8_t* x[kBases];
   for (int base = 0; base < kBases; ++base) x[base] = tile.x + base * 4 * stride;
-  for (int64_t step = tile.steps; step > 0; --step, weight += kStepBytes) {
+  const auto step = [&](int64_t index) __attribute__((always_inline)) {
     Words weights[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      weights[v] = load_words(weight + v / kPanelVectors * tile.panel_bytes +
-                              v % kPanelVectors * kWidth * 4);
-      if (v * kWidth % kLanes == 0) __builtin_prefetch(ahead + v * kWidth * 4, 0, 2);
-    }
-    ahead += tile.ahead_bytes;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      weights[v] = load_words(weight + index * kStepBytes + v * kWidth * 4);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-      const Words word = splat_word(x[row / 4] + row % 4 * stride);
-#pragma GCC unroll 8
+      const Words word = splat_word(x[row / 4] + row % 4 * stride + index * 4);
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v)
         sums[row][v] = Kind::dot(sums[row][v], weights[v], word);
     }
+  };
+  for (int64_t left = tile.steps; left > 0; left -= 2) {
+    fetch_ahead<fetch>(ahead);
+    step(0);
+    step(1);
+    weight += 2 * kStepBytes;
+    ahead += tile.ahead_bytes;
     // Four rows share a pointer, and the compiler is kept from making one for each.
 #pragma GCC unroll 4
     for (int base = 0; base < kBases; ++base) {
-      x[base] += 4;
+      x[base] += 8;
       __asm__("" : "+r"(x[base]));
     }
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      store(tile.sums + row * tile.pitch + v * kWidth * 4, sums[row][v]);
+      store(tile.sums + row * kStepBytes + v * kWidth * 4, sums[row][v]);
 }
 
 using Multiply = void (*)(const Tile&);
 
-// multiply for 1, 2, ... rows.
-template <typename Kind, int kVectors, int... kRows>
-inline Multiply choose(int64_t rows, std::integer_sequence<int, kRows...>) {
-  static constexpr Multiply table[] = {multiply<Kind, kVectors, kRows + 1>...};
-  return table[rows - 1];
+// multiply for so many rows, out of kFirst, kFirst + 1, ...
+template <typename Kind, int kVectors, Fetch fetch, int kFirst, int... kMore>
+inline Multiply choose(int64_t rows, std::integer_sequence<int, kMore...>) {
+  static constexpr Multiply table[] = {multiply<Kind, kVectors, fetch, kFirst + kMore>...};
+  return table[rows - kFirst];
 }
 
-// How a call is tiled: vectors of a tile, and the panels that a group of tiles spans.
-struct Tiling {
-  int vectors, panels;
-};
-
-inline Tiling tiling(int64_t rows, int64_t panels) {
-  if constexpr (kWidth == 16) {
-    if (rows <= 2 && panels >= 4) return {8, 4};
-    if (rows <= 6 && panels >= 2) return {4, 2};
-    return {2, 1};
-  }
-  return {rows <= 2 ? 4 : 2, 1};
-}
-
+// For tiles of so many rows, out of `all` rows of the call.
 template <typename Kind>
-inline Multiply multiply_of(int vectors, int64_t rows) {
-  if (vectors == 8) return choose<Kind, 8>(rows, std::make_integer_sequence<int, 2>{});
-  constexpr int kMiddle = kWidth == 16 ? 6 : 2;
-  if (vectors == 4) return choose<Kind, 4>(rows, std::make_integer_sequence<int, kMiddle>{});
-  return choose<Kind, 2>(rows, std::make_integer_sequence<int, kTileRows>{});
+inline Multiply multiply_of(int64_t rows, int64_t all) {
+  constexpr int kNear = std::max(1, kTileRows - 4);
+  if (all > 16 && rows >= kNear)
+    return choose<Kind, 2, Fetch::kFirstCache, kNear>(
+        rows, std::make_integer_sequence<int, kTileRows - kNear + 1>{});
+  if constexpr (kTileRows > 4)
+    if (rows > 4)
+      return choose<Kind, 2, Fetch::kSecondCache, 5>(
+          rows, std::make_integer_sequence<int, kTileRows - 4>{});
+  if (rows > 2)
+    return choose<Kind, 2, Fetch::kSparse, 3>(rows, std::make_integer_sequence<int, 2>{});
+  return choose<Kind, kFewVectors, Fetch::kSparse, 1>(rows, std::make_integer_sequence<int, 2>{});
 }
 
-// Multiply rows with a group of panels and finish them. Rows are cut into tiles of nearly equal
-// height, so that none is left with few sums in flight. `fetch`: there is a group after this one.
+// Multiply rows with one panel and finish them. Rows are cut into tiles of nearly equal height, so
+// that none is left with few sums in flight. `more`: there is a panel after this one.
 template <typename Kind, Epilogue kind>
-inline void multiply_group(const Linear& linear, int64_t panel, Tiling tiling, Range rows,
-                           bool fetch) {
+inline void multiply_panel(const Linear& linear, int64_t panel, Range rows, bool more) {
   alignas(64) uint8_t sums[kTileRows * kStepBytes];
   const int64_t tiles = (rows.size() + kTileRows - 1) / kTileRows;
   const int64_t height = rows.size() / tiles, higher = rows.size() % tiles;
-  const int64_t panel_bytes = Kind::panel_bytes(linear.k), group_bytes = tiling.panels * panel_bytes;
+  const int64_t panel_bytes = Kind::panel_bytes(linear.k);
   const uint8_t* weight = linear.weight + panel * panel_bytes;
-  const int part_bytes = tiling.vectors * kWidth * 4;
-  const int64_t parts = tiling.panels * kStepBytes / part_bytes;
   Tile tile = {.weight = weight,
-               .panel_bytes = panel_bytes,
                .x = linear.x.row<uint8_t>(rows.begin),
                .x_stride = linear.x.stride,
                .steps = padded_k(linear.k) * Kind::kBytes / 4,
-               .ahead = weight + (fetch ? group_bytes : 0),
-               .ahead_bytes = fetch ? tiling.panels * kStepBytes / (tiles * parts) : 0,
-               .sums = sums,
-               .pitch = tiling.panels * kStepBytes};
+               .ahead = weight + (more ? panel_bytes : 0),
+               .ahead_bytes = 0,
+               .sums = sums};
   int64_t row = rows.begin;
   for (int64_t index = 0; index < tiles; ++index) {
     const int64_t count = height + (index < higher);
-    const Multiply run = multiply_of<Kind>(tiling.vectors, count);
-    for (int64_t part = 0; part < parts; ++part) {
-      tile.weight = weight + part * part_bytes;
-      tile.sums = sums + part * part_bytes;
+    const int vectors = count <= 2 ? kFewVectors : 2;
+    const Multiply run = multiply_of<Kind>(count, rows.size());
+    if (more) tile.ahead_bytes = 2 * kStepBytes * vectors / (tiles * kPanelVectors);
+    for (int v = 0; v < kPanelVectors; v += vectors) {
+      tile.weight = weight + v * kWidth * 4;
+      tile.sums = sums + v * kWidth * 4;
       run(tile);
-      tile.ahead += tile.steps * tile.ahead_bytes;
+      tile.ahead += tile.steps / 2 * tile.ahead_bytes;
     }
-    for (int p = 0; p < tiling.panels; ++p)
-      Kind::template finish_tile<kind>(linear, panel + p, {row, row + count}, sums + p * kStepBytes,
-                                       tile.pitch);
+    Kind::template finish_rows<kind>(linear, panel, {row, row + count}, sums);
     row += count;
     tile.x += count * tile.x_stride;
   }
@@ -158,14 +166,10 @@ template <typename Kind, Epilogue kind>
 inline void multiply_panels(const Linear& linear, Range panels, Range rows) {
   const int64_t fitting = kBlockBytes / linear.x.stride / kTileRows * kTileRows;
   const int64_t block = std::max<int64_t>(fitting, 2 * kTileRows);
-  for (int64_t row = rows.begin; row < rows.end; row += block) {
-    const Range some = {row, std::min(rows.end, row + block)};
-    for (int64_t panel = panels.begin; panel < panels.end;) {
-      const Tiling tiled = tiling(some.size(), panels.end - panel);
-      multiply_group<Kind, kind>(linear, panel, tiled, some, panel + 2 * tiled.panels <= panels.end);
-      panel += tiled.panels;
-    }
-  }
+  for (int64_t row = rows.begin; row < rows.end; row += block)
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+      multiply_panel<Kind, kind>(linear, panel, {row, std::min(rows.end, row + block)},
+                                 panel + 1 < panels.end);
 }
 
 }  // namespace tercet::TERCET_ISA
