@@ -102,25 +102,32 @@ class Tile {
     find_blocks(span, last);
     const int64_t count = rows_ - begin, width = blocks_.count * kBlockTokens;
     dots_.score(q_ + begin * words_, words_, blocks_, count, scores_);
-    for (int64_t i = begin; i < rows_; ++i) {
+    for (int64_t i = begin; i < rows_;) {
       const int64_t visible = position(i) - start + 1;
       const int64_t tokens = visible < width ? visible : width;
-      const uint32_t* scores = scores_ + (i - begin) * kSpanTokens;
-      uint32_t* p = p_ + (i - begin) * Kv::kSpanWords;
-      Soft soft;
-      if constexpr (kInt8)
-        soft = softmax_int8(reinterpret_cast<const int32_t*>(scores), tokens, width, factor_[i],
-                            offset_[i], scales_, p);
-      else
-        soft = softmax_bf16(reinterpret_cast<const float*>(scores), tokens, width, factor_[i], p);
-      next_maximum_[i] = soft.maximum;
-      next_sum_[i] = soft.sum;
-      unit_of_[i] = soft.unit;
+      int64_t same = 1;  // rows that see as much
+      while (same < kSoftRows && i + same < rows_ &&
+             (visible >= width || position(i + same) == position(i)))
+        ++same;
+      with_constant<kSoftRows>(same, [&]<int R>() { soften<R>(begin, i, tokens, width); });
+      i += same;
     }
     if (unit_.partial < 0)
       merge_span(begin, count);
     else
       keep_span(span, begin, count);
+  }
+
+  template <int R>
+  void soften(int64_t begin, int64_t i, int64_t tokens, int64_t width) {
+    const uint32_t* scores = scores_ + (i - begin) * kSpanTokens;
+    uint32_t* p = p_ + (i - begin) * Kv::kSpanWords;
+    const Soft to{next_maximum_ + i, next_sum_ + i, unit_of_ + i};
+    if constexpr (kInt8)
+      softmax_int8<R>(reinterpret_cast<const int32_t*>(scores), tokens, width, factor_ + i,
+                      offset_ + i, scales_, p, to);
+    else
+      softmax_bf16<R>(reinterpret_cast<const float*>(scores), tokens, width, factor_ + i, p, to);
   }
 
   // The sum of kWidth columns of a row's weighted values as numbers.
@@ -184,7 +191,7 @@ class Tile {
   PerRow<kRows> maximum_ = {}, sum_ = {}, next_maximum_ = {}, next_sum_ = {};
   PerRow<kRows> factor_, unit_of_, keep_, take_;
   PerRow<kRows, int32_t> offset_;
-  float scales_[2 * kSpanTokens];
+  alignas(64) float scales_[2 * kSpanTokens];
   alignas(64) uint32_t q_[kRows * kUsualDim / Kv::kPerWord];
   alignas(64) uint32_t scores_[kRows * kSpanTokens];
   alignas(64) uint32_t p_[kRows * Kv::kSpanWords];

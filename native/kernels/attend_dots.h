@@ -53,7 +53,11 @@ struct SpanBlocks {
 template <typename Kv, int R, int C>
 TERCET_LEAF void score_tile(const uint32_t* q, int64_t words, const uint8_t* const* keys,
                             uint32_t* scores) {
-  typename Kv::Sum sums[R][C * kLineVectors] = {};
+  typename Kv::Sum sums[R][C * kLineVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = typename Kv::Sum{};
   for (int64_t word = 0; word < words; ++word) {
     Words lines[C * kLineVectors];
     for (int c = 0; c < C; ++c)
@@ -64,7 +68,9 @@ TERCET_LEAF void score_tile(const uint32_t* q, int64_t words, const uint8_t* con
       for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = Kv::score(sums[r][v], lines[v], x);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
     for (int v = 0; v < C * kLineVectors; ++v)
       store(scores + r * kSpanTokens + v * kWidth, sums[r][v]);
 }
@@ -74,7 +80,11 @@ TERCET_LEAF void score_tile(const uint32_t* q, int64_t words, const uint8_t* con
 template <typename Kv, int R, int C, typename Finish>
 TERCET_LEAF void weigh_tile(const uint32_t* p, const SpanBlocks& span, int64_t dim, int64_t column,
                             const Finish& finish) {
-  typename Kv::Sum sums[R][C * kLineVectors] = {};
+  typename Kv::Sum sums[R][C * kLineVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = typename Kv::Sum{};
   for (int64_t block = 0; block < span.count; ++block) {
     const uint8_t* values = span.values[block] + column * 4;
     const uint32_t* weights = p + block * Kv::kBlockWords;
@@ -88,7 +98,9 @@ TERCET_LEAF void weigh_tile(const uint32_t* p, const SpanBlocks& span, int64_t d
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
     for (int v = 0; v < C * kLineVectors; ++v) finish(r, column + v * kWidth, sums[r][v]);
 }
 

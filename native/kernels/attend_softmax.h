@@ -21,10 +21,15 @@ TERCET_LEAF Floats larger(Floats a, Floats b) {
 #endif
 }
 
-// Over the lanes, in one fixed order.
+// Over the lanes, in one fixed order: halves, quarters, ...
 TERCET_LEAF float largest(Floats a) {
 #if defined(__AVX512F__)
-  return _mm512_reduce_max_ps(__m512(a));
+  const __m512 x = __m512(a);
+  __m512 y = _mm512_mask_max_ps(x, 0xffff, x, _mm512_maskz_shuffle_f32x4(0xffff, x, x, 0x4e));
+  y = _mm512_mask_max_ps(y, 0xffff, y, _mm512_maskz_shuffle_f32x4(0xffff, y, y, 0xb1));
+  __m128 z = _mm512_castps512_ps128(y);
+  z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+  return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 #else
   float result = a[0];
   for (int lane = 1; lane < kWidth; ++lane) result = a[lane] > result ? a[lane] : result;
@@ -33,11 +38,20 @@ TERCET_LEAF float largest(Floats a) {
 }
 
 TERCET_LEAF float total(Floats a) {
+#if defined(__AVX512F__)
+  const __m512 x = __m512(a);
+  __m512 y = _mm512_add_ps(x, _mm512_maskz_shuffle_f32x4(0xffff, x, x, 0x4e));
+  y = _mm512_add_ps(y, _mm512_maskz_shuffle_f32x4(0xffff, y, y, 0xb1));
+  __m128 z = _mm512_castps512_ps128(y);
+  z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+  return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
+#else
   float lanes[kWidth];
   store(lanes, a);
   for (int half = kWidth / 2; half > 0; half /= 2)
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
+#endif
 }
 
 TERCET_LEAF Ints lane_numbers() {
@@ -76,13 +90,6 @@ TERCET_LEAF Merged merged(Floats maximum, Floats sum, Floats next_maximum, Float
 
 inline constexpr float kNoMaximum = -1e30f;  // before the first span
 
-// What softmax gives of a row and span, besides the probabilities.
-struct Soft {
-  float maximum;  // of scores times log2(e)
-  float sum;      // of the probabilities
-  float unit;     // INT8: what one step of a quantised probability (times value scale) means
-};
-
 // Two vectors of probabilities as bfloat16, rounded to nearest even, in the order of tokens.
 TERCET_LEAF Words pack_bf16(Floats low, Floats high) {
 #if defined(__AVX512BF16__)
@@ -98,83 +105,130 @@ TERCET_LEAF Words pack_bf16(Floats low, Floats high) {
 #endif
 }
 
-// BF16: scores are floats; `scale` includes log2(e). Probabilities [64] words for `tokens` visible
-// ones, zeros up to `width` tokens. The sum is that of the rounded probabilities, so that they
-// add up to one.
-TERCET_LEAF Soft softmax_bf16(const float* scores, int64_t tokens, int64_t width, float scale,
-                              uint32_t* p) {
-  constexpr int64_t kStep = 2 * kWidth;
-  const int64_t whole = tokens / kStep * kStep;
-  const int rest = int(tokens - whole);
-  const Ints lanes = lane_numbers();
-  const auto low_seen = lanes < rest, high_seen = lanes + kWidth < rest;
-  Floats most = floats(-FLT_MAX);
-  for (int64_t t = 0; t < whole; t += kWidth) most = larger(most, load<Floats>(scores + t));
-  if (rest > 0) {
-    most = larger(most, low_seen ? load<Floats>(scores + whole) : most);
-    most = larger(most, high_seen ? load<Floats>(scores + whole + kWidth) : most);
-  }
-  const float maximum = largest(most) * scale;
-  const Floats factor = floats(scale), bias = floats(-maximum);
-  const auto weight = [&](int64_t t) __attribute__((always_inline)) {
-    return power_of_two(fused(load<Floats>(scores + t), factor, bias));
-  };
-  const Words ones = Words{} + 0x3f803f80u;
-  Floats sum{};
-  for (int64_t t = 0; t < whole; t += kStep) {
-    const Words packed = pack_bf16(weight(t), weight(t + kWidth));
-    store(p + t / 2, packed);
-    sum = dot_bf16(sum, packed, ones);
-  }
-  if (rest > 0) {
-    const Words packed = pack_bf16(low_seen ? weight(whole) : floats(0.0f),
-                                   high_seen ? weight(whole + kWidth) : floats(0.0f));
-    store(p + whole / 2, packed);
-    sum = dot_bf16(sum, packed, ones);
-  }
-  for (int64_t t = whole + (rest > 0 ? kStep : 0); t < width; t += kStep) store(p + t / 2, Words{});
-  return {maximum, total(sum), 1.0f};
+// Softmax of rows that see the same `tokens` of a span: so many are done at once that one's waiting
+// is another's work.
+inline constexpr int kSoftRows = 4;
+
+// What softmax gives of R neighbouring rows, besides the probabilities.
+struct Soft {
+  float* maximum;  // of scores times log2(e)
+  float* sum;      // of the probabilities
+  float* unit;     // INT8: what one step of a quantised probability (times value scale) means
+};
+
+// Numbers of [0, 255] to bytes, in order.
+TERCET_LEAF void store_bytes(uint8_t* to, Words numbers) {
+#if defined(__AVX512F__)
+  store(to, _mm512_maskz_cvtepi32_epi8(0xffff, __m512i(numbers)));
+#else
+  using Bytes = uint8_t __attribute__((vector_size(kWidth)));
+  store(to, __builtin_convertvector(numbers, Bytes));
+#endif
 }
 
-// INT8: scores are integers, products of u8 keys (+128) with s8 queries, `offset` of which is due to
-// the 128; scales[2][128] of the span's keys and values. Probabilities times the values' scales
-// become u8 with one unit for the row: [32] words.
-TERCET_LEAF Soft softmax_int8(const int32_t* scores, int64_t tokens, int64_t width, float scale,
-                              int32_t offset, const float* scales, uint32_t* p) {
-  const Ints lanes = lane_numbers();
-  const int64_t vectors = (tokens + kWidth - 1) / kWidth;
-  Floats raw[kSpanTokens / kWidth];
-  Floats most = floats(-FLT_MAX);
-  for (int64_t v = 0; v < vectors; ++v) {
-    const Floats number = __builtin_convertvector(load<Ints>(scores + v * kWidth) - offset, Floats);
-    raw[v] = number * load<Floats>(scales + v * kWidth);
-    const auto seen = lanes < int(tokens - v * kWidth);
-    raw[v] = seen ? raw[v] : floats(-FLT_MAX);
-    most = larger(most, raw[v]);
+// Lanes from `from` on that are below `end`.
+TERCET_LEAF auto lanes_below(int64_t end, int64_t from) { return lane_numbers() < int(end - from); }
+
+// BF16: scores are floats; scales[R] include log2(e). Probabilities of the visible tokens, zeros
+// after them up to `width`. The sum is that of the rounded probabilities, so that they add up to one.
+template <int R>
+TERCET_LEAF void softmax_bf16(const float* scores, int64_t tokens, int64_t width,
+                              const float* scales, uint32_t* p, Soft to) {
+  constexpr int64_t kStep = 2 * kWidth, kWords = Bf16Kv::kSpanWords;
+  const int64_t whole = tokens / kStep * kStep;
+  Floats most[R], sum[R] = {}, factor[R], bias[R];
+  for (int r = 0; r < R; ++r) most[r] = floats(-FLT_MAX);
+  for (int64_t t = 0; t < whole; t += kWidth)
+    for (int r = 0; r < R; ++r) most[r] = larger(most[r], load<Floats>(scores + r * kSpanTokens + t));
+  for (int64_t t = whole; t < tokens; t += kWidth)
+    for (int r = 0; r < R; ++r) {
+      const Floats score = load<Floats>(scores + r * kSpanTokens + t);
+      most[r] = lanes_below(tokens, t) ? larger(most[r], score) : most[r];
+    }
+  for (int r = 0; r < R; ++r) {
+    to.maximum[r] = largest(most[r]) * scales[r];
+    factor[r] = floats(scales[r]), bias[r] = floats(-to.maximum[r]);
   }
-  const float maximum = largest(most) * scale;
-  const Floats factor = floats(scale), bias = floats(-maximum);
-  Floats sum{}, heaviest{};
-  for (int64_t v = 0; v < vectors; ++v) {
-    const auto seen = lanes < int(tokens - v * kWidth);
-    Floats weight = power_of_two(fused(raw[v], factor, bias));
-    weight = seen ? weight : floats(0.0f);
-    sum += weight;
-    raw[v] = weight * (seen ? load<Floats>(scales + kSpanTokens + v * kWidth) : floats(0.0f));
-    heaviest = larger(heaviest, raw[v]);
+  const Words ones = Words{} + 0x3f803f80u;
+  const auto weight = [&](int r, int64_t t) __attribute__((always_inline)) {
+    return power_of_two(fused(load<Floats>(scores + r * kSpanTokens + t), factor[r], bias[r]));
+  };
+  const auto put = [&](int r, int64_t t, Floats low, Floats high) __attribute__((always_inline)) {
+    const Words packed = pack_bf16(low, high);
+    store(p + r * kWords + t / 2, packed);
+    sum[r] = dot_bf16(sum[r], packed, ones);
+  };
+  for (int64_t t = 0; t < whole; t += kStep)
+    for (int r = 0; r < R; ++r) put(r, t, weight(r, t), weight(r, t + kWidth));
+  if (whole < tokens)
+    for (int r = 0; r < R; ++r)
+      put(r, whole, lanes_below(tokens, whole) ? weight(r, whole) : Floats{},
+          lanes_below(tokens, whole + kWidth) ? weight(r, whole + kWidth) : Floats{});
+  for (int r = 0; r < R; ++r) {
+    to.sum[r] = total(sum[r]);
+    for (int64_t t = whole + (whole < tokens ? kStep : 0); t < width; t += kStep)
+      store(p + r * kWords + t / 2, Words{});
   }
-  const float top = largest(heaviest);
-  const Floats steps = floats(top > FLT_MIN * 256 ? 255.0f / top : 0.0f);
-  uint8_t* to = reinterpret_cast<uint8_t*>(p);
-  for (int64_t v = 0; v < vectors; ++v) {
-    // Adding 2^23 leaves the nearest integer in the low bits.
-    const Words number = bits<Words>(raw[v] * steps + floats(8388608.0f));
-    using Bytes = uint8_t __attribute__((vector_size(kWidth)));
-    store(to + v * kWidth, __builtin_convertvector(number, Bytes));
+}
+
+// INT8: scores are integers, products of u8 keys (+128) with s8 queries, offsets[R] of which are due
+// to the 128; kv_scales[2][128] of the span's keys and values, zeros where there is no token.
+// Probabilities times the values' scales become u8 with one unit for the row.
+template <int R>
+TERCET_LEAF void softmax_int8(const int32_t* scores, int64_t tokens, int64_t width,
+                              const float* scales, const int32_t* offsets, const float* kv_scales,
+                              uint32_t* p, Soft to) {
+  constexpr int64_t kBytes = Int8Kv::kSpanWords * 4;
+  const int64_t whole = tokens / kWidth * kWidth, end = round_up(tokens, kWidth);
+  Floats raw[R][kSpanTokens / kWidth];
+  Floats most[R], sum[R] = {}, heaviest[R] = {}, factor[R], bias[R], steps[R];
+  for (int r = 0; r < R; ++r) most[r] = floats(-FLT_MAX);
+  const auto score = [&](int r, int64_t t) __attribute__((always_inline)) {
+    const Ints number = load<Ints>(scores + r * kSpanTokens + t) - offsets[r];
+    return __builtin_convertvector(number, Floats) * load<Floats>(kv_scales + t);
+  };
+  for (int64_t t = 0; t < whole; t += kWidth)
+    for (int r = 0; r < R; ++r) {
+      raw[r][t / kWidth] = score(r, t);
+      most[r] = larger(most[r], raw[r][t / kWidth]);
+    }
+  if (whole < tokens)
+    for (int r = 0; r < R; ++r) {
+      raw[r][whole / kWidth] = score(r, whole);
+      most[r] = lanes_below(tokens, whole) ? larger(most[r], raw[r][whole / kWidth]) : most[r];
+    }
+  for (int r = 0; r < R; ++r) {
+    to.maximum[r] = largest(most[r]) * scales[r];
+    factor[r] = floats(scales[r]), bias[r] = floats(-to.maximum[r]);
   }
-  for (int64_t t = vectors * kWidth; t < width; t += kWidth)
-    std::memset(to + t, 0, size_t(kWidth));
-  return {maximum, total(sum), top * (1.0f / 255.0f)};
+  const auto weigh = [&](int r, int64_t t, Floats weight) __attribute__((always_inline)) {
+    sum[r] += weight;
+    raw[r][t / kWidth] = weight * load<Floats>(kv_scales + kSpanTokens + t);
+    heaviest[r] = larger(heaviest[r], raw[r][t / kWidth]);
+  };
+  for (int64_t t = 0; t < whole; t += kWidth)
+    for (int r = 0; r < R; ++r)
+      weigh(r, t, power_of_two(fused(raw[r][t / kWidth], factor[r], bias[r])));
+  if (whole < tokens)
+    for (int r = 0; r < R; ++r) {
+      const Floats weight = power_of_two(fused(raw[r][whole / kWidth], factor[r], bias[r]));
+      weigh(r, whole, lanes_below(tokens, whole) ? weight : Floats{});
+    }
+  for (int r = 0; r < R; ++r) {
+    const float top = largest(heaviest[r]);
+    to.sum[r] = total(sum[r]);
+    to.unit[r] = top * (1.0f / 255.0f);
+    steps[r] = floats(top > FLT_MIN * 256 ? 255.0f / top : 0.0f);
+  }
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(p);
+  for (int64_t t = 0; t < end; t += kWidth)
+    for (int r = 0; r < R; ++r) {
+      // Adding 2^23 leaves the nearest integer in the low bits.
+      const Words number = bits<Words>(raw[r][t / kWidth] * steps[r] + floats(8388608.0f));
+      store_bytes(bytes + r * kBytes + t, number);
+    }
+  for (int r = 0; r < R; ++r)
+    if (end < width) std::memset(bytes + r * kBytes + end, 0, size_t(width - end));
 }
 
 }  // namespace tercet::TERCET_ISA
