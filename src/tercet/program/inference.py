@@ -72,13 +72,15 @@ def _shapes(  # noqa: C901, PLR0911, PLR0912  one case for each operation
         case Attend():
             (q, state) = inputs
             _agree(q.dims[1:], state.dims[2:], operation)
-            must(state.dims[0] == 2 and q.dims[0] % state.dims[1] == 0, f"{q} over {state}")
+            must(
+                state.dims[0] == 2 and q.dims[0] % state.dims[1] == 0, f"{q.name} over {state.name}"
+            )
             return [(q.dims, q.axes)]
         case Glu() | Add():
             _agree(first.dims, inputs[1].dims, operation)
             return [(first.dims, first.axes)]
         case Rows():
-            must(first.group is RowGroup.STEP, f"rows of {first}")
+            must(first.group is RowGroup.STEP, f"rows of {first.name}")
             return [(first.dims, first.axes)]
         case Sample():
             return [((), ())]
@@ -92,7 +94,7 @@ def _linear(
     must(len(inputs) == 2 + bias, f"linear over {operation.inputs}")
     x, weight = inputs[:2]
     rank = len(weight.dims) - len(x.dims)
-    must(rank > 0, f"{weight} has no output dimension over {x}")
+    must(rank > 0, f"{weight.name} has no output dimension over {x.name}")
     _agree(weight.dims[rank:], x.dims, operation)
     dims, axes = weight.dims[:rank], weight.axes[:rank]
     if bias:

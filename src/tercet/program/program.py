@@ -57,11 +57,8 @@ def assemble(name: str, given: Sequence[Tensor], operations: Sequence[Operation]
     """A program whose values are inferred by replaying the operations over the given tensors."""
     tensors: dict[str, Tensor] = {}
     for tensor in given:
-        must(tensor.kind is not Kind.VALUE, f"{tensor} is given but not computed")
-        must(len(tensor.dims) == len(tensor.axes), f"{tensor} has axes {tensor.axes}")
-        must((tensor.recipe is None) == (tensor.kind is not Kind.WEIGHT), f"{tensor} and recipe")
-        if tensor.recipe is not None:
-            must(tensor.recipe.shape == tensor.dims, f"{tensor} from {tensor.recipe.shape}")
+        if (wrong := _wrong(tensor)) is not None:
+            must(False, f"{tensor} {wrong}")
         must(tensor.name not in tensors, f"{tensor.name} is given twice")
         tensors[tensor.name] = tensor
     for operation in operations:
@@ -71,3 +68,16 @@ def assemble(name: str, given: Sequence[Tensor], operations: Sequence[Operation]
             must(output.name not in tensors, f"{output.name} is computed twice")
             tensors[output.name] = output
     return Program(name=name, operations=tuple(operations), tensors=tensors)
+
+
+def _wrong(tensor: Tensor) -> str | None:
+    """What contradicts itself in a given tensor."""
+    if tensor.kind is Kind.VALUE:
+        return "is given but not computed"
+    if len(tensor.dims) != len(tensor.axes):
+        return f"has axes {tensor.axes}"
+    if (tensor.recipe is None) != (tensor.kind is not Kind.WEIGHT):
+        return "and recipe"
+    if tensor.recipe is not None and tensor.recipe.shape != tensor.dims:
+        return f"from {tensor.recipe.shape}"
+    return None
