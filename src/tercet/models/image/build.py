@@ -70,9 +70,8 @@ def ensure_image(
     check_sources(checkpoint, wanted.recipes)
     header = plan_image(wanted)
     try:
-        for _ in range(_TRIES):  # it may be removed between its building and our holding it
-            _build(checkpoint, wanted, header, shelf=shelf, progress=progress)
-            image = shelf.hold(wanted.key)
+        for _ in range(_TRIES):  # it may be removed before we hold it
+            image = _build(checkpoint, wanted, header, shelf=shelf, progress=progress)
             if image is not None:
                 return image
     except OSError as error:
@@ -116,7 +115,8 @@ def check_sources(checkpoint: Checkpoint, recipes: Mapping[str, Recipe]) -> None
 
 def plan_image(wanted: WantedImage) -> ImageHeader:
     """Where each weight will lie; equal recipes get one place."""
-    sizes = {recipe: wanted.packer.packed_bytes(recipe) for recipe in dict.fromkeys(_all(wanted))}
+    distinct = dict.fromkeys(wanted.recipes.values())
+    sizes = {recipe: wanted.packer.packed_bytes(recipe) for recipe in distinct}
 
     def lay(start: int) -> ImageHeader:
         places: dict[Recipe, int] = {}
@@ -148,10 +148,6 @@ def plan_image(wanted: WantedImage) -> ImageHeader:
     return lay(start)
 
 
-def _all(wanted: WantedImage) -> Iterator[Recipe]:
-    return iter(wanted.recipes.values())
-
-
 def _build(
     checkpoint: Checkpoint,
     wanted: WantedImage,
@@ -159,19 +155,20 @@ def _build(
     *,
     shelf: Shelf,
     progress: Progress | None,
-) -> None:
-    """The image lies in its place, by us or by who was at it when we came."""
+) -> MappedImage | None:
+    """The image, by us or by who was at it when we came; None if it was removed at once."""
     path = shelf.path(wanted.key)
     shelf.folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(PARTIAL)
     with locked_file(partial) as file:
-        if shelf.hold(wanted.key) is not None:  # another process built it while we waited
-            return
+        image = shelf.hold(wanted.key)
+        if image is not None:  # another process built it while we waited
+            return image
         shelf.make_room(wanted.key, header.size)
         _write(file, header, _contents(checkpoint, wanted, header), progress)
         partial.replace(path)
         sync_folder(path.parent)
-        shelf.remember(wanted.key)
+        return shelf.keep(file, header)
 
 
 def _contents(

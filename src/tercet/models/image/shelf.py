@@ -87,9 +87,20 @@ class Shelf:
                 image = MappedImage(path, header, file)
         except OSError:
             return None
-        with suppress(OSError):  # a cache that cannot be written can still be read
-            path.with_suffix(USED).touch()
+        self._mark(key)
         return image
+
+    def keep(self, file: BinaryIO, header: ImageHeader) -> MappedImage | None:
+        """The image that was just written to this file, locked by us, and put in its place: mapped
+        as `hold` does, without being summed again. None if it was removed meanwhile.
+        """
+        path = self.path(header.key)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if not is_at(file.fileno(), path):
+            return None
+        self._digests.remember(path, state_of(os.fstat(file.fileno())), header.key)
+        self._mark(header.key)
+        return MappedImage(path, header, file)
 
     def verify(self, key: str) -> Verdict:
         """Sum the image anew, whatever was remembered of it."""
@@ -109,11 +120,6 @@ class Shelf:
             return Verdict.ABSENT
         except OSError:
             return Verdict.DAMAGED
-
-    def remember(self, key: str) -> None:
-        """What was just written under this key need not be summed again."""
-        path = self.path(key)
-        self._digests.remember(path, state_of(path.stat()), key)
 
     def entries(self) -> list[Entry]:
         """Every image, the least recently used first, what cannot be used before all."""
@@ -165,6 +171,11 @@ class Shelf:
         for path in self._paths(USED):
             if not path.with_suffix(IMAGE).exists():
                 path.unlink(missing_ok=True)
+
+    def _mark(self, key: str) -> None:
+        """It is being used now."""
+        with suppress(OSError):  # a cache that cannot be written can still be read
+            self.path(key).with_suffix(USED).touch()
 
     def _paths(self, suffix: str) -> list[Path]:
         try:
