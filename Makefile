@@ -9,8 +9,10 @@ TORCH := torch==2.13.0
 SCENARIO ?= all
 SEED ?= 1
 DATA ?=
+# Where the peers of `make bench-peers` are installed: outside our environment.
+PEERS ?= .peers
 
-.PHONY: help setup serve test check parity chaos soak bench sim lock clean
+.PHONY: help setup serve test check parity chaos soak bench bench-peers accuracy sim lock clean
 
 help:
 	@echo "make serve [MODEL=smollm2]     install what is needed and serve on 127.0.0.1:8000"
@@ -19,6 +21,8 @@ help:
 	@echo "make parity                    the whole comparison with transformers"
 	@echo "make chaos | soak              kills and hangs for minutes | long runs"
 	@echo "make bench [DATA=folder]       the tables of docs/benchmarks"
+	@echo "make bench-peers               beside OpenVINO GenAI, vLLM and llama.cpp (installs gigabytes)"
+	@echo "make accuracy DATA=folder      quantized models on WikiText-2, LAMBADA and PIQA"
 	@echo "make sim [SCENARIO=x] [SEED=n] the machines in virtual time"
 	@echo "make lock                      resolve requirements/*.lock anew"
 
@@ -66,6 +70,12 @@ soak: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks --data "$(DATA)"
+
+bench-peers: $(VENV)/.test
+	$(BIN)/python -m benchmarks.peers --peers "$(PEERS)" --write
+
+accuracy: $(VENV)/.test
+	$(BIN)/python -m benchmarks.accuracy --data "$(DATA)" --write
 
 sim: setup
 	@$(BIN)/tercet sim $(SCENARIO) --seed $(SEED)
