@@ -1,42 +1,13 @@
-// y = x W^T with 8-bit integers: unsigned weights (w + 128), signed activations of one scale a row.
-//
-// The sum of integers is exact, so any instruction may make it. The floating-point part is the same
-// for all: float32(sum) * (scale of the row * scale of the output), then the epilogue.
+// y = x W^T with Int8 numbers: tiles where the machine has them, vectors elsewhere.
 #include "kernels/all.h"
-#include "kernels/panels.h"
+#include "kernels/linear_kinds.h"
+#include "kernels/tile_panels.h"
 
 namespace tercet::TERCET_ISA {
-namespace {
-
-struct Int8 {
-  using Sum = Ints;
-  static constexpr int64_t kBytes = 1;
-
-  static int64_t panel_bytes(int64_t k) { return int8_panel_bytes(k); }
-
-  TERCET_LEAF static Sum dot(Sum sum, Words weights, Words x) { return dot_u8s8(sum, weights, x); }
-
-  // Finish rows of one panel from their sums [rows][32].
-  template <Epilogue kind>
-  TERCET_LEAF static void finish_rows(Linear linear, int64_t panel, Range rows, const uint8_t* sums) {
-    const float* scales = reinterpret_cast<const float*>(
-        linear.weight + panel * panel_bytes(linear.k) + padded_k(linear.k) * kPanel);
-    const f32x16 low_scale = load<f32x16>(scales), high_scale = load<f32x16>(scales + kLanes);
-    for (int64_t row = rows.begin; row < rows.end; ++row, sums += kStepBytes) {
-      const u32x16 offset = splat(uint32_t(linear.x.sums[row]) * 128u);
-      const f32x16 scale = splat(linear.x.scales[row]);
-      const u32x16 low = load<u32x16>(sums) - offset, high = load<u32x16>(sums + 64) - offset;
-      finish<kind>(linear, panel, row, to_float(i32x16(low)) * (scale * low_scale),
-                   to_float(i32x16(high)) * (scale * high_scale));
-    }
-  }
-};
-
-}  // namespace
 
 void linear_int8(const Linear& linear, Range panels, Range rows) {
   with_epilogue(linear.epilogue, [&]<Epilogue kind> {
-    multiply_panels<Int8, kind>(linear, panels, rows);
+    multiply<Int8, kind>(linear, panels, rows);
   });
 }
 

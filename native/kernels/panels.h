@@ -62,7 +62,7 @@ TERCET_LEAF void fetch_ahead(const uint8_t* from) {
 
 // The sums of a tile in registers, written to tile.sums at the end.
 template <typename Kind, int kVectors, Fetch fetch, int kRows>
-void multiply(const Tile& tile) {
+void multiply_tile(const Tile& tile) {
   using Sum = typename Kind::Sum;
   constexpr int kBases = (kRows + 3) / 4;
   Sum sums[kRows][kVectors] = {};
@@ -105,10 +105,10 @@ void multiply(const Tile& tile) {
 
 using Multiply = void (*)(const Tile&);
 
-// multiply for so many rows, out of kFirst, kFirst + 1, ...
+// multiply_tile for so many rows, out of kFirst, kFirst + 1, ...
 template <typename Kind, int kVectors, Fetch fetch, int kFirst, int... kMore>
 inline Multiply choose(int64_t rows, std::integer_sequence<int, kMore...>) {
-  static constexpr Multiply table[] = {multiply<Kind, kVectors, fetch, kFirst + kMore>...};
+  static constexpr Multiply table[] = {multiply_tile<Kind, kVectors, fetch, kFirst + kMore>...};
   return table[rows - kFirst];
 }
 
@@ -144,12 +144,13 @@ inline void multiply_panel(const Linear& linear, int64_t panel, Range rows, bool
                .ahead = weight + (more ? panel_bytes : 0),
                .ahead_bytes = 0,
                .sums = sums};
+  const int64_t ahead_bytes = 2 * kStepBytes / tiles;
   int64_t row = rows.begin;
   for (int64_t index = 0; index < tiles; ++index) {
     const int64_t count = height + (index < higher);
     const int vectors = count <= 2 ? kFewVectors : 2;
     const Multiply run = multiply_of<Kind>(count, rows.size());
-    if (more) tile.ahead_bytes = 2 * kStepBytes * vectors / (tiles * kPanelVectors);
+    if (more) tile.ahead_bytes = ahead_bytes * vectors / kPanelVectors;
     for (int v = 0; v < kPanelVectors; v += vectors) {
       tile.weight = weight + v * kWidth * 4;
       tile.sums = sums + v * kWidth * 4;

@@ -121,10 +121,11 @@ CASE(packing_rounds_to_even_and_orders_gated_pairs) {
   float scales[32];
   std::memcpy(scales, packed.data() + 64 * 32, sizeof(scales));
   for (int lane = 0; lane < 32; ++lane) CHECK(scales[lane] == (lane == 0 ? 1.0f : 0.0f));
-  CHECK(row_of_lane(1, 0, 50, Outputs::kGated) == 16 && row_of_lane(1, 16, 50, Outputs::kGated) == 41);
-  CHECK(row_of_lane(1, 8, 50, Outputs::kGated) == 24 && row_of_lane(1, 9, 50, Outputs::kGated) == -1);
+  const auto gated = [](int64_t lane) { return row_of_lane(1, lane, 50, Outputs::kGated); };
+  CHECK(gated(0) == 16 && gated(16) == 41 && gated(8) == 24 && gated(9) == -1);
   CHECK(num_panels(50, Outputs::kGated) == 2 && num_panels(34, Outputs::kGated) == 2);
-  CHECK(row_of_lane(1, 1, 34, Outputs::kPlain) == 33 && row_of_lane(1, 2, 34, Outputs::kPlain) == -1);
+  CHECK(row_of_lane(1, 1, 34, Outputs::kPlain) == 33);
+  CHECK(row_of_lane(1, 2, 34, Outputs::kPlain) == -1);
 }
 
 CASE(packing_gives_codes_as_they_are) {
@@ -132,11 +133,12 @@ CASE(packing_gives_codes_as_they_are) {
   std::vector<int8_t> codes;
   std::vector<float> scales;
   for (int64_t n = 0; n < 70; ++n) {
+    const float* row = problem.w.data() + n * 33;
     float largest = 0;
-    for (int64_t i = 0; i < 33; ++i) largest = std::max(largest, std::fabs(problem.w[size_t(n * 33 + i)]));
+    for (int i = 0; i < 33; ++i) largest = std::max(largest, std::fabs(row[i]));
     scales.push_back(largest / 127.0f);
-    for (int64_t i = 0; i < 33; ++i)
-      codes.push_back(int8_t(std::nearbyint(problem.w[size_t(n * 33 + i)] / scales.back())));
+    for (int i = 0; i < 33; ++i)
+      codes.push_back(int8_t(std::nearbyint(row[i] / scales.back())));
   }
   Aligned<uint8_t> packed(size_t(packed_bytes_int8(70, 33, Outputs::kPlain)));
   pack_int8_codes(codes.data(), scales.data(), 70, 33, Outputs::kPlain, packed.data());

@@ -113,7 +113,8 @@ class Problem {
     locate(output, panel, lane);
     const uint8_t* data = packed_.data();
     if (format_ == Format::kBF16) {
-      const auto* weights = reinterpret_cast<const uint16_t*>(data + panel * bf16_panel_bytes(shape.k));
+      data += panel * bf16_panel_bytes(shape.k);
+      const auto* weights = reinterpret_cast<const uint16_t*>(data);
       const auto* xs = reinterpret_cast<const uint16_t*>(x_data_.data() + row * stride());
       for (int64_t i = 0; i < kp; ++i) {
         const double one = double(bf16_value(xs[i])) *
@@ -180,8 +181,8 @@ inline void check_against_loops(LinearKernel kernel, Format format, Problem& pro
                           problem.bias[size_t(column + columns)];
         const double gate = sum + bias;
         const double expected = gate / (1 + std::exp(-gate)) * up;
-        const double room = 1e-5 * ((size + 1) * (std::fabs(up) + 1) + other * (std::fabs(gate) + 1));
-        CHECK(std::fabs(y - expected) <= room);
+        const double room = (size + 1) * (std::fabs(up) + 1) + other * (std::fabs(gate) + 1);
+        CHECK(std::fabs(y - expected) <= 1e-5 * room);
         continue;
       }
       const float old = problem.before[size_t(row * problem.y_stride + column)];
@@ -200,7 +201,8 @@ inline void check_against_loops(LinearKernel kernel, Format format, Problem& pro
 
 // Every row's bits are those that it has alone, however rows and panels are cut, and nothing else
 // is written.
-inline void check_any_company(LinearKernel kernel, Problem& problem, std::mt19937& random, int cuts) {
+inline void check_any_company(LinearKernel kernel, Problem& problem, std::mt19937& random,
+                              int cuts) {
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
