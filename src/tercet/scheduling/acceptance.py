@@ -5,7 +5,7 @@ from tercet.messages.plan import GUESS_RIGHT
 _KEPT = 0.9
 """Weight of a trial, once another one has come."""
 _RIGHT_BEFORE, _TRIED_BEFORE = 0.2, 1.0
-"""What stands for trials before there are any: little hope."""
+"""What stands beside the first trials: little hope."""
 
 
 class Acceptance:
@@ -18,7 +18,8 @@ class Acceptance:
     def __init__(self) -> None:
         self._right = 0.0
         self._tried = 0.0
-        self.rate = _RIGHT_BEFORE / _TRIED_BEFORE
+        self.rate = 0.0
+        """Nothing is expected before the first trial."""
 
     def learn(self, *, drafted: int, accepted: int, guessed: int) -> None:
         """Take account of a step: rows that verified guesses and how many were right, or (without

@@ -73,9 +73,10 @@ class Speculation:
             run = runs[at]
             room = run.capacity - run.context_most
             if deep > room and cache.available > len(runs) and run.holding is not None:
-                grown[at] = grown.get(at, ()) + tuple(cache.extend(run.holding, 1) or ())
-                run.extended(1)
-                room += BLOCK_TOKENS
+                blocks = cache.extend(run.holding, 1) or []
+                grown[at] = (*grown.get(at, ()), *blocks)
+                run.extended(len(blocks))
+                room += BLOCK_TOKENS * len(blocks)
             guesses[at] = 1 + budget.take_drafts(min(deep, room), context=run.context_most)
         return bytes(guesses) if any(guesses) else b""
 

@@ -95,3 +95,16 @@ def test_facts_are_counted_and_summed():
     text = metrics.exposition().decode()
     assert 'tercet:facts_total{detail="stop",fact="job.ended"} 2.0' in text
     assert 'vllm:num_preemptions_total{engine="0",model_name="m"} 1.0' in text
+
+
+def test_guesses_are_shown_under_the_names_that_dashboards_know():
+    metrics = Metrics()
+    metrics.serve(["m"])
+    values = (("tokens", 5.0), ("drafts", 1.0), ("drafted", 6.0), ("accepted", 4.0))
+    metrics.on_fact(Fact(name="step.done", values=values))
+    metrics.on_fact(Fact(name="step.done", values=(("tokens", 1.0),)))
+    shown = metrics.exposition().decode()
+    for name, value in (("drafts", 1), ("draft_tokens", 6), ("accepted_tokens", 4)):
+        for prefix in ("vllm", "tercet"):
+            line = f'{prefix}:spec_decode_num_{name}_total{{engine="0",model_name="m"}} {value}.0'
+            assert line in shown
