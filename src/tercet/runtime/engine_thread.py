@@ -60,6 +60,7 @@ class EngineThread:
                 self._threads.blas.use(self._threads.choice.threads)
                 result = self._engine.run(step.plan)
                 taken = time.monotonic_ns() - started
-                self._threads.choice.learn(taken_ns=taken, predicted_ns=step.predicted_ns)
+                if not result.drafted:  # rows that nobody predicted
+                    self._threads.choice.learn(taken_ns=taken, predicted_ns=step.predicted_ns)
                 self._progress.step_done()
             self._loop.call_soon_threadsafe(self._deliver, StepDone(result=result))
