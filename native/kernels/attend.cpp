@@ -30,9 +30,7 @@ class Tile {
         group_(attend.heads / attend.layout.kv_heads),
         dim_(attend.layout.padded_dim()),
         words_(dim_ / Kv::kPerWord),
-        spans_(step_.positions[unit.row_end - 1] / kSpanTokens + 1) {
-    dots_.begin(words_);
-  }
+        spans_(step_.positions[unit.row_end - 1] / kSpanTokens + 1) {}
 
   void run() {
     const int64_t all = (unit_.row_end - unit_.row_begin) * group_;
@@ -40,10 +38,12 @@ class Tile {
     for (first_ = 0; first_ < all; first_ += most) {
       rows_ = all - first_ < most ? all - first_ : most;
       for (int64_t i = 0; i < rows_; ++i) prepare(i);
-      const int64_t last = position(rows_ - 1);
+      const int64_t last = positions_[rows_ - 1];
       const int64_t seen = last / kSpanTokens + 1;
       const int64_t end = unit_.span_end < seen ? unit_.span_end : seen;
-      for (int64_t span = unit_.span_begin; span < end; ++span) attend_span(span, last);
+      find_blocks(unit_.span_begin, last, blocks_.next);
+      for (int64_t span = unit_.span_begin; span < end; ++span)
+        attend_span(span, last, span + 1 < end);
       if (unit_.partial < 0) finish();
     }
   }
@@ -53,12 +53,12 @@ class Tile {
 
   int64_t row(int64_t i) const { return unit_.row_begin + (first_ + i) / group_; }
   int64_t head(int64_t i) const { return unit_.kv_head * group_ + (first_ + i) % group_; }
-  int64_t position(int64_t i) const { return step_.positions[row(i)]; }
 
   void prepare(int64_t i) {
     const int64_t head_dim = attend_.layout.head_dim;
     const float* q = attend_.q + row(i) * attend_.q_stride + head(i) * head_dim;
     uint32_t* to = q_ + i * words_;
+    positions_[i] = step_.positions[row(i)];
     factor_[i] = attend_.scale * kLog2E;
     if constexpr (kInt8) {
       int32_t total = 0;
@@ -73,19 +73,26 @@ class Tile {
     std::memset(values_ + i * dim_, 0, size_t(dim_) * sizeof(float));
   }
 
-  // Where the span's blocks are; only blocks that hold a visible token are looked up.
-  void find_blocks(int64_t span, int64_t last) {
-    const KvLayout& layout = attend_.layout;
+  // Where the keys of a span's blocks begin; only blocks that hold a visible token are looked up.
+  int64_t find_blocks(int64_t span, int64_t last, const uint8_t** keys) const {
     const int32_t* table = step_.tables + step_.table_begin[unit_.sequence] + span * kSpanBlocks;
     const int64_t blocks = (last - span * kSpanTokens) / kBlockTokens + 1;
-    const int64_t keys = layout.offset(attend_.layer, 0, unit_.kv_head);
-    const int64_t values = layout.offset(attend_.layer, 1, unit_.kv_head);
-    const int64_t size = layout.block_bytes();
+    const int64_t count = blocks < kSpanBlocks ? blocks : kSpanBlocks;
+    const uint8_t* first =
+        attend_.blocks + attend_.layout.offset(attend_.layer, 0, unit_.kv_head);
+    for (int64_t b = 0; b < count; ++b) keys[b] = first + table[b] * attend_.layout.block_bytes();
+    return count;
+  }
+
+  // The span whose keys were the next one's becomes the present one.
+  void enter_span(int64_t span, int64_t last, bool more) {
+    const KvLayout& layout = attend_.layout;
+    const int64_t apart = layout.offset(0, 1, 0) - layout.offset(0, 0, 0);
+    const int64_t blocks = (last - span * kSpanTokens) / kBlockTokens + 1;
     blocks_.count = blocks < kSpanBlocks ? blocks : kSpanBlocks;
     for (int64_t b = 0; b < blocks_.count; ++b) {
-      const uint8_t* block = attend_.blocks + table[b] * size;
-      blocks_.keys[b] = block + keys;
-      blocks_.values[b] = block + values;
+      blocks_.keys[b] = blocks_.next[b];
+      blocks_.values[b] = blocks_.keys[b] + apart;
       if constexpr (kInt8) {
         constexpr size_t kBytes = kBlockTokens * sizeof(float);
         const int64_t numbers = dim_ * kBlockTokens;
@@ -93,21 +100,28 @@ class Tile {
         std::memcpy(scales_ + kSpanTokens + b * kBlockTokens, blocks_.values[b] + numbers, kBytes);
       }
     }
+    if (!more) return;
+    const int64_t count = find_blocks(span + 1, last, blocks_.next);
+    if constexpr (kInt8)
+      for (int64_t b = 0; b < count; ++b) {
+        fetch(blocks_.next[b] + dim_ * kBlockTokens);
+        fetch(blocks_.next[b] + apart + dim_ * kBlockTokens);
+      }
   }
 
-  void attend_span(int64_t span, int64_t last) {
+  void attend_span(int64_t span, int64_t last, bool more) {
     const int64_t start = span * kSpanTokens;
     int64_t begin = 0;  // rows before it see nothing of the span
-    while (position(begin) < start) ++begin;
-    find_blocks(span, last);
+    while (positions_[begin] < start) ++begin;
+    enter_span(span, last, more);
     const int64_t count = rows_ - begin, width = blocks_.count * kBlockTokens;
-    dots_.score(q_ + begin * words_, words_, blocks_, count, scores_);
+    dots_.score(Queries{q_, offset_, words_}.from(begin), blocks_, count, scores_);
     for (int64_t i = begin; i < rows_;) {
-      const int64_t visible = position(i) - start + 1;
+      const int64_t visible = positions_[i] - start + 1;
       const int64_t tokens = visible < width ? visible : width;
       int64_t same = 1;  // rows that see as much
       while (same < kSoftRows && i + same < rows_ &&
-             (visible >= width || position(i + same) == position(i)))
+             (visible >= width || positions_[i + same] == positions_[i]))
         ++same;
       with_constant<kSoftRows>(same, [&]<int R>() { soften<R>(begin, i, tokens, width); });
       i += same;
@@ -125,15 +139,15 @@ class Tile {
     const Soft to{next_maximum_ + i, next_sum_ + i, unit_of_ + i};
     if constexpr (kInt8)
       softmax_int8<R>(reinterpret_cast<const int32_t*>(scores), tokens, width, factor_ + i,
-                      offset_ + i, scales_, p, to);
+                      scales_, p, to);
     else
       softmax_bf16<R>(reinterpret_cast<const float*>(scores), tokens, width, factor_ + i, p, to);
   }
 
   // The sum of kWidth columns of a row's weighted values as numbers.
-  TERCET_LEAF Floats weighted(int64_t i, typename Kv::Sum sum) const {
+  TERCET_LEAF static Floats weighted(typename Kv::Sum sum, Floats unit) {
     if constexpr (kInt8)
-      return __builtin_convertvector(sum, Floats) * unit_of_[i];
+      return __builtin_convertvector(sum, Floats) * unit;
     else
       return sum + 0.0f;  // never -0, as blocks with zero probabilities would make it
   }
@@ -149,11 +163,15 @@ class Tile {
       store(take_ + i, now.take);
     }
     dots_.weigh(p_, blocks_, dim_, count,
-                [&](int64_t r, int64_t column, typename Kv::Sum sum) __attribute__((always_inline)) {
+                [&](int64_t r, int64_t column, const auto& sums) __attribute__((always_inline)) {
                   const int64_t i = begin + r;
+                  const Floats keep = floats(keep_[i]), take = floats(take_[i]);
+                  const Floats unit = floats(unit_of_[i]);
                   float* to = values_ + i * dim_ + column;
-                  const Floats next = weighted(i, sum) * take_[i];
-                  store(to, fused(load<Floats>(to), floats(keep_[i]), next));
+                  for (const auto& sum : sums) {
+                    store(to, fused(load<Floats>(to), keep, weighted(sum, unit) * take));
+                    to += kWidth;
+                  }
                 });
   }
 
@@ -168,8 +186,13 @@ class Tile {
       entry(i)[dim_ + 1] = next_sum_[i];
     }
     dots_.weigh(p_, blocks_, dim_, count,
-                [&](int64_t r, int64_t column, typename Kv::Sum sum) __attribute__((always_inline)) {
-                  store(entry(begin + r) + column, weighted(begin + r, sum));
+                [&](int64_t r, int64_t column, const auto& sums) __attribute__((always_inline)) {
+                  float* to = entry(begin + r) + column;
+                  const Floats unit = floats(unit_of_[begin + r]);
+                  for (const auto& sum : sums) {
+                    store(to, weighted(sum, unit));
+                    to += kWidth;
+                  }
                 });
   }
 
@@ -190,7 +213,7 @@ class Tile {
   SpanBlocks blocks_;
   PerRow<kRows> maximum_ = {}, sum_ = {}, next_maximum_ = {}, next_sum_ = {};
   PerRow<kRows> factor_, unit_of_, keep_, take_;
-  PerRow<kRows, int32_t> offset_;
+  PerRow<kRows, int32_t> positions_, offset_ = {};
   alignas(64) float scales_[2 * kSpanTokens];
   alignas(64) uint32_t q_[kRows * kUsualDim / Kv::kPerWord];
   alignas(64) uint32_t scores_[kRows * kSpanTokens];

@@ -28,6 +28,7 @@ struct Bf16Kv {
   static constexpr int kPerWord = 2;
   static constexpr int64_t kSpanWords = kSpanTokens / kPerWord;
   static constexpr int64_t kBlockWords = kBlockTokens / kPerWord;
+  TERCET_LEAF static Sum start(int32_t) { return Sum{}; }
   TERCET_LEAF static Sum score(Sum sum, Words keys, Words q) { return dot_bf16(sum, keys, q); }
   TERCET_LEAF static Sum weigh(Sum sum, Words p, Words values) { return dot_bf16(sum, values, p); }
 };
@@ -38,6 +39,7 @@ struct Int8Kv {
   static constexpr int kPerWord = 4;
   static constexpr int64_t kSpanWords = kSpanTokens / kPerWord;
   static constexpr int64_t kBlockWords = kBlockTokens / kPerWord;
+  TERCET_LEAF static Sum start(int32_t offset) { return Sum{} - offset; }
   TERCET_LEAF static Sum score(Sum sum, Words keys, Words q) { return dot_u8s8(sum, keys, q); }
   TERCET_LEAF static Sum weigh(Sum sum, Words p, Words values) { return dot_u8s8(sum, p, values); }
 };
@@ -47,24 +49,44 @@ struct SpanBlocks {
   int64_t count;  // blocks that hold a token which some row of the tile sees
   const uint8_t* keys[kSpanBlocks];
   const uint8_t* values[kSpanBlocks];
+  const uint8_t* next[kSpanBlocks];  // keys of the blocks after these, to be fetched ahead
 };
 
-// scores[r][b * 16 + token] = q[r] . keys[b][token] for R rows and C blocks.
-template <typename Kv, int R, int C>
-TERCET_LEAF void score_tile(const uint32_t* q, int64_t words, const uint8_t* const* keys,
+// Bring a cache line near: into the second cache, whose misses can be more at a time.
+TERCET_LEAF void fetch(const uint8_t* from) { __builtin_prefetch(from, 0, 2); }
+
+// Queries of a tile's rows: words side by side, and what their scores begin with (INT8: keys are
+// stored as q + 128; minus the sum of 128 times the query's numbers).
+struct Queries {
+  const uint32_t* words;
+  const int32_t* offsets;
+  int64_t num_words;
+
+  Queries from(int64_t row) const {
+    return {words + row * num_words, offsets + row, num_words};
+  }
+};
+
+// scores[r][b * 16 + token] = q[r] . keys[b][token] for R rows and C blocks; meanwhile the blocks'
+// values are fetched (`ahead`).
+template <typename Kv, int R, int C, bool ahead>
+TERCET_LEAF void score_tile(const Queries& q, const SpanBlocks& span, int64_t block,
                             uint32_t* scores) {
   typename Kv::Sum sums[R][C * kLineVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-    for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = typename Kv::Sum{};
-  for (int64_t word = 0; word < words; ++word) {
+    for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = Kv::start(q.offsets[r]);
+  for (int64_t word = 0; word < q.num_words; ++word) {
     Words lines[C * kLineVectors];
-    for (int c = 0; c < C; ++c)
+    for (int c = 0; c < C; ++c) {
+      if (ahead) fetch(span.values[block + c] + word * 64);
       for (int v = 0; v < kLineVectors; ++v)
-        lines[c * kLineVectors + v] = load_words(keys[c] + word * 64 + v * kWidth * 4);
+        lines[c * kLineVectors + v] =
+            load_words(span.keys[block + c] + word * 64 + v * kWidth * 4);
+    }
     for (int r = 0; r < R; ++r) {
-      const Words x = Words{} + q[r * words + word];
+      const Words x = Words{} + q.words[r * q.num_words + word];
       for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = Kv::score(sums[r][v], lines[v], x);
     }
   }
@@ -75,9 +97,10 @@ TERCET_LEAF void score_tile(const uint32_t* q, int64_t words, const uint8_t* con
       store(scores + r * kSpanTokens + v * kWidth, sums[r][v]);
 }
 
-// Weighted values of R rows in C cache lines of columns: finish(row, column, sum) takes the sum
-// over the span's tokens for kWidth columns from `column` on.
-template <typename Kv, int R, int C, typename Finish>
+// Weighted values of R rows in C cache lines of columns: finish(r, column, sums) takes a row's sums
+// over the span's tokens for kWidth columns each from `column` on. Meanwhile the next span's keys
+// are fetched (`ahead`).
+template <typename Kv, int R, int C, bool ahead, typename Finish>
 TERCET_LEAF void weigh_tile(const uint32_t* p, const SpanBlocks& span, int64_t dim, int64_t column,
                             const Finish& finish) {
   typename Kv::Sum sums[R][C * kLineVectors];
@@ -87,9 +110,12 @@ TERCET_LEAF void weigh_tile(const uint32_t* p, const SpanBlocks& span, int64_t d
     for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = typename Kv::Sum{};
   for (int64_t block = 0; block < span.count; ++block) {
     const uint8_t* values = span.values[block] + column * 4;
+    const uint8_t* next = span.next[block] + column * 4;
     const uint32_t* weights = p + block * Kv::kBlockWords;
     for (int64_t word = 0; word < Kv::kBlockWords; ++word) {
       Words lines[C * kLineVectors];
+      for (int c = 0; c < C; ++c)
+        if (ahead) fetch(next + word * dim * 4 + c * 64);
       for (int v = 0; v < C * kLineVectors; ++v)
         lines[v] = load_words(values + word * dim * 4 + v * kWidth * 4);
       for (int r = 0; r < R; ++r) {
@@ -99,9 +125,7 @@ TERCET_LEAF void weigh_tile(const uint32_t* p, const SpanBlocks& span, int64_t d
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int v = 0; v < C * kLineVectors; ++v) finish(r, column + v * kWidth, sums[r][v]);
+  for (int r = 0; r < R; ++r) finish(r, column, sums[r]);
 }
 
 // body.template operator()<n>() for the n of 1 .. most.
@@ -119,34 +143,40 @@ struct VectorDots {
   using Kv = KvOf;
   static constexpr int64_t kRows = 24;  // of a tile
 
-  void begin(int64_t) {}
-
   // scores[rows][128]: words of Kv::Sum.
-  void score(const uint32_t* q, int64_t words, const SpanBlocks& span, int64_t rows,
-             uint32_t* scores) const {
+  void score(const Queries& q, const SpanBlocks& span, int64_t rows, uint32_t* scores) const {
     for (int64_t block = 0; block < span.count; block += kDotLines)
-      for (int64_t row = 0; row < rows; row += kDotRows)
+      for (int64_t row = 0; row < rows; row += kDotRows) {
+        uint32_t* to = scores + row * kSpanTokens + block * kBlockTokens;
         with_constant<kDotLines>(span.count - block, [&]<int C>() {
           with_constant<kDotRows>(rows - row, [&]<int R>() {
-            score_tile<Kv, R, C>(q + row * words, words, span.keys + block,
-                                 scores + row * kSpanTokens + block * kBlockTokens);
+            if (row == 0)
+              score_tile<Kv, R, C, true>(q.from(row), span, block, to);
+            else
+              score_tile<Kv, R, C, false>(q.from(row), span, block, to);
           });
         });
+      }
   }
 
-  // finish(row, column, sum of kWidth columns) for all rows and columns.
+  // finish(row, column, sums of kWidth columns each from `column` on) for all rows and columns.
   template <typename Finish>
   void weigh(const uint32_t* p, const SpanBlocks& span, int64_t dim, int64_t rows,
              const Finish& finish) const {
     for (int64_t column = 0; column < dim; column += 16 * kDotLines)
-      for (int64_t row = 0; row < rows; row += kDotRows)
+      for (int64_t row = 0; row < rows; row += kDotRows) {
+        const auto put = [&](int64_t r, int64_t at, const auto& sums)
+                             __attribute__((always_inline)) { finish(row + r, at, sums); };
+        const uint32_t* weights = p + row * Kv::kSpanWords;
         with_constant<kDotLines>((dim - column) / 16, [&]<int C>() {
           with_constant<kDotRows>(rows - row, [&]<int R>() {
-            weigh_tile<Kv, R, C>(p + row * Kv::kSpanWords, span, dim, column,
-                                 [&](int64_t r, int64_t at, typename Kv::Sum sum)
-                                     __attribute__((always_inline)) { finish(row + r, at, sum); });
+            if (row == 0)
+              weigh_tile<Kv, R, C, true>(weights, span, dim, column, put);
+            else
+              weigh_tile<Kv, R, C, false>(weights, span, dim, column, put);
           });
         });
+      }
   }
 };
 

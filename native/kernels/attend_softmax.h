@@ -171,20 +171,18 @@ TERCET_LEAF void softmax_bf16(const float* scores, int64_t tokens, int64_t width
   }
 }
 
-// INT8: scores are integers, products of u8 keys (+128) with s8 queries, offsets[R] of which are due
-// to the 128; kv_scales[2][128] of the span's keys and values, zeros where there is no token.
-// Probabilities times the values' scales become u8 with one unit for the row.
+// INT8: scores are integers; kv_scales[2][128] of the span's keys and values. Probabilities times the values' scales become u8 with one unit for the row.
 template <int R>
 TERCET_LEAF void softmax_int8(const int32_t* scores, int64_t tokens, int64_t width,
-                              const float* scales, const int32_t* offsets, const float* kv_scales,
-                              uint32_t* p, Soft to) {
+                              const float* scales, const float* kv_scales, uint32_t* p,
+                              Soft to) {
   constexpr int64_t kBytes = Int8Kv::kSpanWords * 4;
   const int64_t whole = tokens / kWidth * kWidth, end = round_up(tokens, kWidth);
   Floats raw[R][kSpanTokens / kWidth];
   Floats most[R], sum[R] = {}, heaviest[R] = {}, factor[R], bias[R], steps[R];
   for (int r = 0; r < R; ++r) most[r] = floats(-FLT_MAX);
   const auto score = [&](int r, int64_t t) __attribute__((always_inline)) {
-    const Ints number = load<Ints>(scores + r * kSpanTokens + t) - offsets[r];
+    const Ints number = load<Ints>(scores + r * kSpanTokens + t);
     return __builtin_convertvector(number, Floats) * load<Floats>(kv_scales + t);
   };
   for (int64_t t = 0; t < whole; t += kWidth)
