@@ -9,6 +9,8 @@ TORCH := torch==2.13.0
 SCENARIO ?= all
 SEED ?= 1
 DATA ?=
+NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/kernels/*)
+INSTALL = $(PIP) install --no-deps --no-build-isolation --editable .
 # Where the peers of `make bench-peers` are installed: outside our environment.
 PEERS ?= .peers
 
@@ -34,10 +36,20 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "'$(PYTHON) -m venv' failed: install your system's venv package (Debian: python3-venv)"; exit 1; }
 
-$(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml | $(BIN)/python
+$(VENV)/.dependencies: requirements/runtime.lock requirements/build.lock | $(BIN)/python
 	@echo "Installing the locked dependencies into $(VENV) ..."
 	@$(PIP) install --require-hashes -r requirements/runtime.lock -r requirements/build.lock
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The native device needs a C++20 compiler. Without one everything else works: the reference device
+# serves, slowly, and `make setup` can be run again.
+$(VENV)/.runtime: $(VENV)/.dependencies pyproject.toml $(NATIVE)
+	@echo "Building the native CPU device ..."
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) > $(VENV)/build.log 2>&1 || { \
+	  echo "The native CPU device could not be built ($(VENV)/build.log says why)."; \
+	  echo "It needs a C++20 compiler (Debian: apt install g++; Fedora: dnf install gcc-c++)."; \
+	  echo "Going on without it: models are served by the reference device, much slower."; \
+	  SKBUILD_WHEEL_CMAKE=false $(INSTALL); }
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.runtime requirements/test.lock requirements/parity.lock

@@ -1,13 +1,18 @@
 // The Python module: a thin edge. Arrays come as buffers that the caller keeps alive.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 
+#include "bindings.h"
 #include "isa.h"
 #include "program.h"
 #include "step.h"
@@ -18,32 +23,11 @@ using namespace nb::literals;
 namespace tercet {
 namespace {
 
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-using I32 = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-using U64 = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-using F32 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
+using Bytes = In<uint8_t>;
+using I32 = In<int32_t>;
+using F32 = In<float>;
 
-template <typename T>
-using Array1 = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-template <typename T>
-using Array2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
-
-// A numpy array that owns what the vector held.
-template <typename T>
-Array1<T> give(std::vector<T> values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return Array1<T>(kept->data(), {kept->size()}, owner);
-}
-
-template <typename T>
-Array2<T> give(std::vector<T> values, size_t rows, size_t columns) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return Array2<T>(kept->data(), {rows, columns}, owner);
-}
-
-const PackedWeight packed(const Bytes& data, Format format, int64_t n, int64_t k) {
+PackedWeight packed(const Bytes& data, Format format, int64_t n, int64_t k) {
   return {format, n, k, data.data()};
 }
 
@@ -91,8 +75,7 @@ struct SamplingArrays {
 
   template <typename T>
   const T* get(nb::handle from, const char* name, size_t count) {
-    using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-    const auto array = nb::cast<Array>(from.attr(name));
+    const auto array = nb::cast<In<T>>(from.attr(name));
     if (array.size() != count)
       throw std::invalid_argument(std::string(name) + " has " + std::to_string(array.size()) +
                                   " entries, expected " + std::to_string(count));
@@ -128,7 +111,7 @@ nb::tuple run(Program& program, const I32& ids, const I32& positions, const I32&
                         give(std::move(scored_ranks)), give(std::move(margins)));
 }
 
-Array2<float> logits(Program& program, const I32& ids, const I32& positions, const I32& row_ends,
+Out<float, 2> logits(Program& program, const I32& ids, const I32& positions, const I32& row_ends,
                      const I32& contexts, const I32& tables, const I32& table_ends,
                      const I32& logits_rows) {
   const StepArrays arrays =
@@ -273,6 +256,7 @@ NB_MODULE(_native, module) {
   module.def("kv_block_bytes", [](KvType type, int64_t layers, int64_t kv_heads, int64_t head_dim) {
     return KvLayout{type, layers, kv_heads, head_dim}.block_bytes();
   });
+  define_packing(module);
   define_program(module);
 }
 

@@ -16,6 +16,7 @@ from tercet.devices.reference.attention import Attention
 from tercet.devices.reference.products import Product
 from tercet.devices.reference.state import State
 from tercet.devices.reference.storage import ROWS_FIRST_MAX, Views
+from tercet.devices.rotary import rotary_frequencies
 from tercet.program.operations import (
     Add,
     Angles,
@@ -254,13 +255,3 @@ class Kernels:
             np.multiply(bottom, up, out=out)
 
         return glu
-
-
-def rotary_frequencies(angles: Angles) -> F32:
-    """[head_dim / 2] in float32, rounded where the models' own code rounds them."""
-    exponents = np.arange(0, angles.head_dim, 2, dtype=np.float32) / np.float32(angles.head_dim)
-    powers = (angles.theta ** exponents.astype(np.float64)).astype(np.float32)
-    frequencies: F32 = np.float32(1.0) / powers
-    if angles.divisors:
-        np.divide(frequencies, np.array(angles.divisors, np.float32), out=frequencies)
-    return frequencies
