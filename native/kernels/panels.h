@@ -33,10 +33,10 @@ inline constexpr int kFewVectors = 4;
 // Activations of so many bytes stay in the second cache beside panels.
 inline constexpr int64_t kBlockBytes = 384 << 10;
 
-// How the next panel is fetched (measured on Zen 4). Up to four rows are bound by memory alone:
-// the hardware's own fetching does most, and is only kept ahead. More rows leave it too little
-// time between misses, so that every line is asked for; and into the first cache where the time
-// for a panel is long enough that this never waits.
+// How the next panel is fetched (measured on Zen 4, with pages of 4 KiB and of 2 MiB). Up to six
+// rows are bound by memory: the hardware's own fetching does most, and one line in a KiB keeps it
+// ahead over the ends of pages. More rows miss too seldom for it, so that every line is asked for;
+// and into the first cache where a panel takes so long that this never waits.
 enum class Fetch { kSparse, kSecondCache, kFirstCache };
 
 struct Tile {
@@ -49,10 +49,11 @@ struct Tile {
   uint8_t* sums;          // [rows][kStepBytes]
 };
 
+// For two steps, of which `left` are to come with these.
 template <Fetch fetch>
-TERCET_LEAF void fetch_ahead(const uint8_t* from) {
+TERCET_LEAF void fetch_ahead(const uint8_t* from, int64_t left) {
   if constexpr (fetch == Fetch::kSparse) {
-    __builtin_prefetch(from, 0, 2);
+    if (left % 8 == 2) __builtin_prefetch(from, 0, 2);
   } else {
     constexpr int kLevel = fetch == Fetch::kFirstCache ? 3 : 2;
     for (int line = 0; line < 2 * kStepBytes; line += 64)
@@ -84,7 +85,7 @@ void multiply_tile(const Tile& tile) {
     }
   };
   for (int64_t left = tile.steps; left > 0; left -= 2) {
-    fetch_ahead<fetch>(ahead);
+    fetch_ahead<fetch>(ahead, left);
     step(0);
     step(1);
     weight += 2 * kStepBytes;
@@ -115,16 +116,18 @@ inline Multiply choose(int64_t rows, std::integer_sequence<int, kMore...>) {
 // For tiles of so many rows, out of `all` rows of the call.
 template <typename Kind>
 inline Multiply multiply_of(int64_t rows, int64_t all) {
+  constexpr int kSparseRows = std::min(6, kTileRows);
   constexpr int kNear = std::max(1, kTileRows - 4);
   if (all > 16 && rows >= kNear)
     return choose<Kind, 2, Fetch::kFirstCache, kNear>(
         rows, std::make_integer_sequence<int, kTileRows - kNear + 1>{});
-  if constexpr (kTileRows > 4)
-    if (rows > 4)
-      return choose<Kind, 2, Fetch::kSecondCache, 5>(
-          rows, std::make_integer_sequence<int, kTileRows - 4>{});
+  if constexpr (kTileRows > kSparseRows)
+    if (rows > kSparseRows)
+      return choose<Kind, 2, Fetch::kSecondCache, kSparseRows + 1>(
+          rows, std::make_integer_sequence<int, kTileRows - kSparseRows>{});
   if (rows > 2)
-    return choose<Kind, 2, Fetch::kSparse, 3>(rows, std::make_integer_sequence<int, 2>{});
+    return choose<Kind, 2, Fetch::kSparse, 3>(
+        rows, std::make_integer_sequence<int, kSparseRows - 2>{});
   return choose<Kind, kFewVectors, Fetch::kSparse, 1>(rows, std::make_integer_sequence<int, 2>{});
 }
 
