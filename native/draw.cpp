@@ -13,8 +13,7 @@ namespace {
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
 constexpr int64_t kBlockMin = 64, kBlockMax = 4096;
-constexpr int64_t kBins = 1024;
-constexpr size_t kSortMax = 256;
+constexpr int64_t kSortMax = 128;
 
 // The highest sum and the next. Of equal sums the one wins whose order is higher.
 class Winner {
@@ -76,7 +75,7 @@ class Draw {
     if (top_.second_id >= 0) consider(int32_t(top_.second_id));
     Contest contest{scores_, top_.best, 0.0f, lowest(boundary), 0.0f, heat_.key};
     contest.inverse_heat = float(std::min(1.0 / heat_.temperature, double(kMost)));
-    std::vector<int32_t>& ids = scratch_.leading.ids;
+    std::vector<int32_t>& ids = scratch_.ids;
     ids.resize(size_t(std::max(n_, kBlockMax) + 16));
     int64_t block = kBlockMin;
     for (int64_t begin = 0; begin < n_; begin += block, block = std::min(2 * block, kBlockMax)) {
@@ -132,47 +131,61 @@ class Draw {
   }
 
   // The key of the last id that top-p keeps. Ids whose masses together cannot lift the rest to
-  // the target are left out first; a histogram over the scores of the others finds the place, and
-  // the ids of one bin are looked at one by one.
+  // the target are left out first. Then the score at the boundary is closed in on until few
+  // scores are left between the ends, and these are looked at one by one.
   uint64_t nucleus() {
     const uint64_t first = order_key(top_.best, int32_t(top_.best_id));
-    const auto heat = float(heat_.temperature);
     std::vector<float>& masses = scratch_.masses;
     masses.resize(size_t(n_));
+    const auto heat = float(heat_.temperature);
     const double total = kernels_.masses(scores_, n_, top_.best, heat, masses.data());
     const double target = heat_.top_p * total;
     if (!(target > 0.0)) return first;
     const double rest = (total - target) / double(n_) * (1.0 - 1e-5);
-    const auto floor = std::max(float(rest), std::numeric_limits<float>::min());
-    std::vector<int32_t>& ids = scratch_.leading.ids;
-    ids.resize(size_t(std::max(n_, kBlockMax) + 16));
-    const int64_t count = kernels_.at_least(masses.data(), n_, floor, ids.data());
-    const float width = float(kBins) / (1.0f - std::log(floor));
-    const auto bin_of = [&](int32_t id) {
-      const float depth = (top_.best - scores_[id]) / heat * width;
-      return std::min(size_t(depth), size_t(kBins - 1));
-    };
-    std::vector<double>& bins = scratch_.values;
-    bins.assign(size_t(kBins), 0.0);
-    for (int64_t i = 0; i < count; ++i)
-      bins[bin_of(ids[size_t(i)])] += double(masses[size_t(ids[size_t(i)])]);
+    const float floor = std::max(float(rest), std::numeric_limits<float>::min());
+    const Kept kept = room();
+    int64_t count = kernels_.keep(scores_, masses.data(), n_, floor, kept);
+    // Scores from `high` on are kept with certainty, those below `low` are not; `before` is the
+    // mass of those that are and have been let go.
     double before = 0.0;
-    size_t bin = 0, last = 0;
-    for (; bin < size_t(kBins); ++bin) {
-      if (bins[bin] > 0.0) last = bin;
-      if (before + bins[bin] >= target) break;
-      before += bins[bin];
-    }
-    if (bin == size_t(kBins)) {
-      bin = last;
-      before -= bins[last];
+    float low = -kMost, high = std::nextafter(top_.best, kMost);
+    const double depth = heat_.temperature * (std::log(double(floor)) - 0.01);
+    if (double(top_.best) + depth > -double(kMost)) low = float(double(top_.best) + depth);
+    while (count > kSortMax) {
+      const float middle = low / 2 + high / 2;
+      if (!(low < middle && middle < high)) break;
+      const Above reached = kernels_.above(kept.scores, kept.masses, count, middle);
+      const bool is_low = before + reached.mass >= target;
+      (is_low ? low : high) = middle;
+      if (!is_low) before += reached.mass;
+      count = only(kept, count, low, high);
     }
     std::vector<uint64_t>& keys = scratch_.keys;
     keys.clear();
-    for (int64_t i = 0; i < count; ++i)
-      if (bin_of(ids[size_t(i)]) == bin)
-        keys.push_back(order_key(scores_[ids[size_t(i)]], ids[size_t(i)]));
+    for (int64_t i = 0; i < count; ++i) keys.push_back(order_key(kept.scores[i], kept.ids[i]));
     return keys.empty() ? first : last_kept(before, target);
+  }
+
+  // Lets go of those whose score is not in [low, high).
+  int64_t only(const Kept& kept, int64_t count, float low, float high) {
+    std::vector<int32_t>& places = scratch_.leading.ids;
+    places.resize(size_t(n_) + 16);
+    const int64_t left = kernels_.within(kept.scores, count, low, high, places.data());
+    for (int64_t i = 0; i < left; ++i) {
+      const int32_t place = places[size_t(i)];
+      kept.scores[i] = kept.scores[place];
+      kept.masses[i] = kept.masses[place];
+      kept.ids[i] = kept.ids[place];
+    }
+    return left;
+  }
+
+  Kept room() {
+    const size_t size = size_t(n_) + 16;
+    scratch_.ids.resize(size);
+    scratch_.kept_scores.resize(size);
+    scratch_.kept_masses.resize(size);
+    return {scratch_.ids.data(), scratch_.kept_scores.data(), scratch_.kept_masses.data()};
   }
 
   // The last key, in descending order, before which less than `target` is kept; `before` is what
@@ -183,7 +196,7 @@ class Draw {
       return double(scratch_.masses[size_t(key_id(key))]);
     };
     auto begin = keys.begin(), end = keys.end();
-    while (size_t(end - begin) > kSortMax) {
+    while (end - begin > kSortMax) {
       const auto middle = begin + (end - begin) / 2;
       std::nth_element(begin, middle, end, std::greater<>());
       double half = 0.0;

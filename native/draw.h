@@ -24,7 +24,8 @@ struct Drawn {
 struct DrawScratch {
   LeadingScratch leading;
   std::vector<uint64_t> keys;
-  std::vector<float> masses;
+  std::vector<int32_t> ids;
+  std::vector<float> masses, kept_scores, kept_masses;
   std::vector<double> values;
 };
 

@@ -99,19 +99,33 @@ struct Contest {
   uint64_t key;            // of the row's noise
 };
 
+// Some ids with their scores and masses; each array has room for 16 more than it may hold.
+struct Kept {
+  int32_t* ids;
+  float *scores, *masses;
+};
+
+struct Above {             // ids that reach a score
+  double mass;
+  int64_t count;
+};
+
 // Passes over a row of scores, for the sampler. Lists of ids need room for 16 more than they hold.
 struct ScoreKernels {
   TopTwo (*top_two)(const float* x, int64_t n);
   // The sum of exp((x - top) / heat); each of them goes to `to` unless it is null.
   double (*masses)(const float* x, int64_t n, float top, float heat, float* to);
-  // The ids with x >= least, ascending, and how many they are.
-  int64_t (*at_least)(const float* x, int64_t n, float least, int32_t* ids);
+  // The ids with low <= x < high, ascending, and how many they are.
+  int64_t (*within)(const float* x, int64_t n, float low, float high, int32_t* ids);
   int64_t (*count_at_least)(const float* x, int64_t n, float least);
+  // Those whose mass is at least so large, ids ascending; how many they are.
+  int64_t (*keep)(const float* x, const float* masses, int64_t n, float least, const Kept& to);
+  Above (*above)(const float* x, const float* masses, int64_t n, float least);
   // How many have a higher score than `id`, or the same and a lower id.
   int64_t (*count_before)(const float* x, int64_t n, int64_t id);
   // Maxima of disjoint groups of `members` scores each, n / members / 16 * 16 of them; how many.
   int64_t (*group_maxima)(const float* x, int64_t n, int64_t members, float* to);
-  // The ids of the range that may reach the bound, none that can left out; how many.
+  // The ids of the range that may reach the bound, none that can be left out; how many.
   int64_t (*contenders)(const Contest&, Range ids, int32_t* to);
 };
 

@@ -8,6 +8,7 @@
 namespace tercet {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLeast = std::numeric_limits<float>::lowest();
 constexpr int64_t kGroupsMin = 1024;
 constexpr int64_t kGroupsPerWanted = 4;  // more make the bound tighter and its search dearer
@@ -62,7 +63,7 @@ float key_score(uint64_t key) {
 void leading(const ScoreKernels& kernels, const float* scores, int64_t n, int64_t count, float best,
              LeadingScratch& scratch, std::vector<uint64_t>& keys) {
   keys.clear();
-  if (count <= 0 || !(best > -std::numeric_limits<float>::infinity())) return;
+  if (count <= 0 || !(best > -kInfinity)) return;
   float bound = kLeast;
   if (count < n) {
     const int64_t members = n / std::max(kGroupsMin, kGroupsPerWanted * count);
@@ -75,7 +76,7 @@ void leading(const ScoreKernels& kernels, const float* scores, int64_t n, int64_
     }
   }
   scratch.ids.resize(size_t(n) + 16);
-  const int64_t found = kernels.at_least(scores, n, bound, scratch.ids.data());
+  const int64_t found = kernels.within(scores, n, bound, kInfinity, scratch.ids.data());
   for (int64_t i = 0; i < found; ++i)
     keys.push_back(order_key(scores[scratch.ids[size_t(i)]], scratch.ids[size_t(i)]));
   if (found > count) {

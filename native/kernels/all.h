@@ -22,8 +22,10 @@ void attend(const Attend&, const AttendUnit&);                 // attend.cpp
 void merge(const Attend&, const MergeUnit&);
 TopTwo top_two(const float* x, int64_t n);                     // scores.cpp
 double masses(const float* x, int64_t n, float top, float heat, float* to);
-int64_t at_least(const float* x, int64_t n, float least, int32_t* ids);
+int64_t within(const float* x, int64_t n, float low, float high, int32_t* ids);
 int64_t count_at_least(const float* x, int64_t n, float least);
+int64_t keep(const float* x, const float* masses, int64_t n, float least, const Kept& to);
+Above above(const float* x, const float* masses, int64_t n, float least);
 int64_t count_before(const float* x, int64_t n, int64_t id);
 int64_t group_maxima(const float* x, int64_t n, int64_t members, float* to);
 int64_t contenders(const Contest&, Range ids, int32_t* to);
