@@ -1,5 +1,6 @@
 #include "isa.h"
 
+#include <cstdlib>
 #include <stdexcept>
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -68,7 +69,13 @@ std::vector<std::string> usable_isas() {
   return names;
 }
 
-const Kernels& choose_kernels(const std::string& name) {
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+const Kernels& choose_kernels(const std::string& given) {
+  const std::string name = given.empty() ? variable("TERCET_ISA") : given;
   std::string usable;
   for (const Known& one : kKnown) {
     if (!one.usable() || one.kernels() == nullptr) continue;

@@ -126,8 +126,7 @@ Out<float, 2> logits(Program& program, const I32& ids, const I32& positions, con
 }
 
 Program* make(const std::string& isa, int threads, std::vector<int> cpus, int64_t spin_ns,
-              KvType kv_type, int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t heads,
-              bool check) {
+              KvType kv_type, int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t heads) {
   Program::Options options;
   options.isa = isa;
   options.threads = threads;
@@ -135,14 +134,13 @@ Program* make(const std::string& isa, int threads, std::vector<int> cpus, int64_
   options.spin_ns = spin_ns;
   options.kv = {kv_type, layers, kv_heads, head_dim};
   options.heads = heads;
-  options.check = check;
   return new Program(std::move(options));
 }
 
 void define_program(nb::module_& module) {
   nb::class_<Program>(module, "Program")
       .def(nb::new_(&make), nb::kw_only(), "isa"_a, "threads"_a, "cpus"_a, "spin_ns"_a,
-           "kv_type"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "heads"_a, "check"_a)
+           "kv_type"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "heads"_a)
       .def("value", &Program::value, "group"_a, "grid"_a, "cols"_a)
       .def("embed",
            [](Program& self, std::string name, const Bytes& table, Format format, int64_t n,
@@ -253,6 +251,7 @@ NB_MODULE(_native, module) {
       .value("BF16", KvType::kBF16)
       .value("INT8", KvType::kInt8);
   module.def("usable_isas", &usable_isas);
+  module.def("chosen_isa", [] { return std::string(choose_kernels("").name); });
   module.def("kv_block_bytes", [](KvType type, int64_t layers, int64_t kv_heads, int64_t head_dim) {
     return KvLayout{type, layers, kv_heads, head_dim}.block_bytes();
   });

@@ -74,7 +74,6 @@ class Program final : private Work {
     int64_t spin_ns = 50'000;
     KvLayout kv{};
     int64_t heads = 0;
-    bool check = false;          // every operation's results must be finite
   };
 
   explicit Program(Options options);
@@ -86,7 +85,7 @@ class Program final : private Work {
 
   void bind(uint8_t* blocks, int64_t num_blocks);
   // Throws std::invalid_argument for ids, blocks or rows out of range, std::runtime_error where
-  // logits (or, with `check`, any result) are not finite.
+  // logits (or, with TERCET_CHECK, any result) are not finite.
   void run(const StepInput& input, const Sampling& sampling, const SampleOutputs& outputs);
   // The logits of a step that is otherwise the same, nothing drawn: [num_logits][vocab].
   void logits(const StepInput& input, float* to);
@@ -137,6 +136,7 @@ class Program final : private Work {
   Attend attend_args(const op::Attend& attend) const;
 
   const Options options_;
+  const bool check_;             // TERCET_CHECK: every operation's results must be finite
   const Kernels& kernels_;
   Team team_;
   std::vector<Value> values_;

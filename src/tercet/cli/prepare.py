@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from tercet.base.errors import Invalid
+from tercet.devices.cpu.native import MISSING
 from tercet.runtime.config import TreeConfig
 
 STAGES = {"fetch": "Fetching", "check": "Checking", "build": "Building the model image"}
@@ -29,7 +30,8 @@ class Bars:
             self.close()
             self._stage = stage
             title = STAGES.get(stage, stage)
-            self._bar = tqdm(total=total, unit="B", unit_scale=True, desc=title, delay=0.3)
+            unit = "B" if stage in STAGES else "it"
+            self._bar = tqdm(total=total, unit=unit, unit_scale=True, desc=title, delay=0.3)
         self._bar.update(max(0, done - self._bar.n))
 
     def close(self) -> None:
@@ -87,9 +89,11 @@ def _open(config: TreeConfig) -> dict[str, str]:
 
     bars = Bars()
     try:
-        opened = open_configured(config, progress=bars).model
+        opened = open_configured(config, progress=bars)
     except Invalid as error:
         return {"sentence": error.sentence, "code": error.code}
     finally:
         bars.close()
-    return {"location": opened.location, "name": opened.name}
+    if opened.device.name == "reference" and config.runtime.device != "reference":
+        print(f"tercet: {MISSING}; the reference device serves until then.", file=sys.stderr)
+    return {"location": opened.model.location, "name": opened.model.name}

@@ -5,8 +5,9 @@ import time
 from tercet.base.errors import Invalid
 from tercet.devices.contract import Device
 from tercet.devices.cost.config import CostConfig
+from tercet.devices.cpu.native import native
 
-DEVICE_NAMES = ("auto", "cpu", "cuda", "npu", "cost")
+DEVICE_NAMES = ("auto", "cpu", "reference", "cuda", "npu", "cost")
 _MISSING = {
     "cuda": "NVIDIA GPUs need kernels and a device that are not built yet (docs/gpu.md)",
     "npu": "Ascend NPUs need kernels and a device that are not built yet (docs/gpu.md)",
@@ -14,9 +15,11 @@ _MISSING = {
 
 
 def resolve_device(name: str, *, has_weights: bool) -> str:
-    """`cpu` or `cost`: the device that will serve. `Invalid` says what is missing otherwise.
+    """`cpu`, `reference` or `cost`: the device that will serve. `Invalid` says what is missing
+    otherwise.
 
-    `auto` is the cost device for a model without weights, and the CPU for any other.
+    `auto` is the cost device for a model without weights, and the CPU for any other. Where the
+    native CPU device was not built, the reference device stands in for it.
     """
     if name not in DEVICE_NAMES:
         raise Invalid(
@@ -30,14 +33,16 @@ def resolve_device(name: str, *, has_weights: bool) -> str:
             code="device_not_served",
             parameter="device",
         )
-    if name == "auto":
-        return "cpu" if has_weights else "cost"
-    if name == "cpu" and not has_weights:
+    if name == "auto" and not has_weights:
+        return "cost"
+    if name in {"cpu", "reference"} and not has_weights:
         raise Invalid(
-            "device 'cpu' cannot serve a model without weights; use --device cost.",
+            f"device {name!r} cannot serve a model without weights; use --device cost.",
             code="device_not_served",
             parameter="device",
         )
+    if name in {"auto", "cpu"}:
+        return "cpu" if native() is not None else "reference"
     return name
 
 
@@ -46,10 +51,15 @@ def choose_device(name: str, *, has_weights: bool = True, cost: CostConfig | Non
 
     `Invalid` as `resolve_device` says.
     """
-    if resolve_device(name, has_weights=has_weights) == "cost":
+    kind = resolve_device(name, has_weights=has_weights)
+    if kind == "cost":
         from tercet.devices.cost.device import CostDevice
 
         return CostDevice(config=cost or CostConfig(), sleep=_sleep)
+    if kind == "cpu":
+        from tercet.devices.cpu.device import CpuDevice
+
+        return CpuDevice()
     from tercet.devices.reference.device import ReferenceDevice
 
     return ReferenceDevice()

@@ -34,7 +34,7 @@ class EngineThread:
         *,
         loop: asyncio.AbstractEventLoop,
         deliver: Callable[[StepDone], None],
-        threads: Threads,
+        threads: Threads | None,
     ) -> None:
         self._engine = engine
         self._threads = threads
@@ -57,10 +57,11 @@ class EngineThread:
             with OrStop(lambda number=step.plan.step: f"step {number} broke down"):  # type: ignore[misc]
                 started = time.monotonic_ns()
                 self._progress.step_started(started, step.predicted_ns)
-                self._threads.blas.use(self._threads.choice.threads)
+                if self._threads is not None:
+                    self._threads.blas.use(self._threads.choice.threads)
                 result = self._engine.run(step.plan)
                 taken = time.monotonic_ns() - started
-                if not result.drafted:  # rows that nobody predicted
+                if self._threads is not None and not result.drafted:  # nobody predicted their rows
                     self._threads.choice.learn(taken_ns=taken, predicted_ns=step.predicted_ns)
                 self._progress.step_done()
             self._loop.call_soon_threadsafe(self._deliver, StepDone(result=result))

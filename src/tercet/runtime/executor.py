@@ -67,7 +67,8 @@ class _Loaded:
     engine: Engine
     cost: StepCost
     capacity: Capacity
-    threads: Threads
+    threads: Threads | None
+    """Of products by a library; None where the device has a team of its own."""
 
 
 class Phases:
@@ -136,8 +137,7 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
     birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
     phases.over("TE-Load")
-    blas = BlasThreads()
-    first = blas.quicker(wish.threads)
+    threads = _blas_threads(wish.threads) if opened.device.name == "reference" else None
     memory = _map_arena(birth, executable)
     engine = build_engine(
         executable, shape=model.shape, memory=memory, max_slots=config.scheduling.max_slots
@@ -153,8 +153,12 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
         cost=cost,
         fingerprint=f"{model.fingerprint} {opened.device.numerics_id()} {opened.options.kv_dtype}",
     )
-    threads = Threads(blas, ThreadChoice(wish.threads, first=first))
     return _Loaded(model, engine, cost, capacity, threads)
+
+
+def _blas_threads(most: int) -> Threads:
+    blas = BlasThreads()
+    return Threads(blas, ThreadChoice(most, first=blas.quicker(most)))
 
 
 def _map_arena(birth: Channel, executable: Executable) -> AddressRange:

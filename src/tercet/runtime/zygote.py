@@ -13,6 +13,7 @@ import os
 import sys
 
 import tercet.devices.cost.device
+import tercet.devices.cpu.device
 import tercet.devices.reference.device
 import tercet.models.image.layout  # noqa: F401  loaded before the fork, shared after it
 from tercet.base.errors import must

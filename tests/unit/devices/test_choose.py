@@ -9,8 +9,9 @@ from tercet.devices.choose import DEVICE_NAMES, choose_device, resolve_device
 @pytest.mark.parametrize(
     ("name", "has_weights", "kind"),
     [
-        ("auto", True, "reference"),
-        ("cpu", True, "reference"),
+        ("auto", True, "cpu"),
+        ("cpu", True, "cpu"),
+        ("reference", True, "reference"),
         ("cost", True, "cost"),
         ("cost", False, "cost"),
         ("auto", False, "cost"),
@@ -35,6 +36,12 @@ def test_unknown_names_list_the_known_ones(name):
     with pytest.raises(Invalid) as caught:
         resolve_device(name, has_weights=True)
     assert all(known in caught.value.sentence for known in DEVICE_NAMES)
+
+
+def test_without_a_native_device_the_reference_stands_in(monkeypatch):
+    monkeypatch.setattr("tercet.devices.choose.native", lambda: None)
+    assert choose_device("auto").name == "reference"
+    assert choose_device("cpu").name == "reference"
 
 
 def test_weights_are_needed_to_compute():

@@ -9,7 +9,7 @@ import numpy as np
 from tercet.base.errors import Invalid, must
 from tercet.devices.contract import F32, Batch, CompileOptions, KvMemory, Outputs
 from tercet.devices.cpu.lower import Lowering
-from tercet.devices.cpu.native import MISSING, checks_results, chosen_isa, native
+from tercet.devices.cpu.native import MISSING, chosen_isa, native
 from tercet.devices.cpu.packing import LAYOUT, CpuPacker
 from tercet.program.operations import Attend
 from tercet.program.packing import StoredWeight
@@ -74,7 +74,6 @@ class CpuDevice:
             kv_heads=kv_heads,
             head_dim=head_dim,
             heads=_query_heads(program),
-            check=checks_results(),
         )
         lowering = Lowering(program, weights, native=self._native, to=executable)
         lowering.run()

@@ -71,6 +71,9 @@ class _Int8:
 
     def __call__(self, x: F32, y: F32) -> None:
         codes, scale = symmetric8(np.ascontiguousarray(x))
+        if len(self._pieces) == 1:
+            np.multiply(codes @ self._pieces[0][1].T, scale * self._scales, out=y)
+            return
         # Float64 holds the sum of pieces exactly and is rounded once, as int32 would be.
         total = np.zeros(y.shape, np.float64)
         for columns, piece in self._pieces:
