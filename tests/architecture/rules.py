@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "models": frozenset({"base", "program"}),
     "devices": frozenset({"base", "program"}),
     "engine": frozenset({"base", "jobs", "messages", "program", "models", "devices"}),
+    "quantization": frozenset({"base", "program", "models", "devices"}),
     "wires": frozenset({"base", "messages"}),
     "observe": frozenset({"base", "messages"}),
     "runtime": _EVERYTHING_ELSE - {"sim"},

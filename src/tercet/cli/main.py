@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("tercet.cli.run", "Answer one prompt, without a server."),
     "chat": ("tercet.cli.chat", "Talk with a model in the terminal."),
     "bench": ("tercet.cli.bench", "Measure a server under load."),
+    "quantize": ("tercet.cli.quantize", "Write a model in INT8, calibrated."),
     "models": ("tercet.cli.models", "List the models that can be served by name."),
     "images": ("tercet.cli.images", "List, remove or verify model images."),
     "config": ("tercet.cli.config", "Show the configuration and where each value came from."),

@@ -59,6 +59,16 @@ class Codec:
         """Texts of tokens by role (`bos_token`, `eos_token`, ...)."""
         return self._vocabulary.named
 
+    @property
+    def definition(self) -> str:
+        """The tokenizer in the JSON form that the `tokenizers` library reads."""
+        return self._tokenizer.to_str()
+
+    @property
+    def strips_space(self) -> bool:
+        """True if the first space of a text is the tokenizer's own."""
+        return self._vocabulary.strips_space
+
     def encode(self, text: str, *, special: bool = True, add_bos: bool = True) -> list[int]:
         """The tokens of a text.
 
