@@ -5,10 +5,12 @@
 namespace tercet {
 namespace {
 
-constexpr int64_t kHalves = kPanel * 2;      // bytes of one f16 for each output
-constexpr int64_t kNibbles = 4 * kPanel * 4; // bytes of a group's nibbles
+constexpr int64_t kHalves = kPanel * 2;       // bytes of one f16 for each output
+constexpr int64_t kNibbles = 4 * kPanel * 4;  // bytes of a group's nibbles
 
-void put_half(uint8_t* to, int64_t lane, const uint8_t* half) { std::memcpy(to + lane * 2, half, 2); }
+void put_half(uint8_t* to, int64_t lane, const uint8_t* half) {
+  std::memcpy(to + lane * 2, half, 2);
+}
 
 // The group's nibbles of one output from its 32 codes.
 void put_nibbles(uint8_t* to, int64_t lane, const uint8_t* codes) {

@@ -37,6 +37,19 @@ TERCET_LEAF Floats halves(const uint8_t* from) {
 #endif
 }
 
+// Signed bytes of kWidth outputs.
+TERCET_LEAF Ints signed_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return Ints(_mm512_maskz_cvtepi8_epi32(0xffff, load<__m128i>(from)));
+#elif defined(__AVX2__)
+  return Ints(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  Ints result;
+  for (int lane = 0; lane < kWidth; ++lane) result[lane] = int8_t(from[lane]);
+  return result;
+#endif
+}
+
 TERCET_LEAF float half_at(const uint8_t* from, int64_t output) {
   uint16_t half;
   std::memcpy(&half, from + 2 * output, 2);
@@ -183,9 +196,7 @@ struct Q6_K {
     return halves(block + output * 2);
   }
   TERCET_LEAF static Floats parts(const uint8_t* block, int64_t group, int part, int64_t output) {
-    using Bytes = int8_t __attribute__((vector_size(kWidth)));
-    const auto factors = load<Bytes>(piece(block, group) + kFactors + part * kPanel + output);
-    return __builtin_convertvector(__builtin_convertvector(factors, Ints), Floats);
+    return to_floats(signed_bytes(piece(block, group) + kFactors + part * kPanel + output));
   }
   TERCET_LEAF static float value(const uint8_t* block, int64_t group, int number, int64_t output) {
     const uint8_t* from = piece(block, group);

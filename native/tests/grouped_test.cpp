@@ -1,10 +1,12 @@
 // Linear operations over GGUF block formats, against plain loops over the file's layout in float64.
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#define TERCET_ISA emulated  // for the AMX kernels with emulated tiles
 #include "check.h"
 #include "grouped_packing.h"
+#include "kernels/grouped_tiles.h"
 
 namespace {
 
@@ -45,7 +47,8 @@ Real number(Format format, const uint8_t* block, int i) {
       const int h = i / 128, l = i % 32, part = i % 128 / 32;
       const int low = block[64 * h + l + 32 * (part % 2)] >> part / 2 * 4 & 15;
       const int high = block[128 + 32 * h + l] >> 2 * part & 3;
-      return Real(half(block + 208)) * Real(int8_t(block[192 + i / 16])) * Real((low | high << 4) - 32);
+      const Real scale = Real(half(block + 208)) * Real(int8_t(block[192 + i / 16]));
+      return scale * Real((low | high << 4) - 32);
     }
   }
 }
@@ -58,7 +61,8 @@ struct Weight {
   Aligned<uint8_t> packed;
 
   Weight(Format format, int64_t n, int64_t k, Outputs outputs, std::mt19937& random)
-      : format(format), n(n), k(k), outputs(outputs), rows(size_t(n * grouped_row_bytes(format, k))),
+      : format(format), n(n), k(k), outputs(outputs),
+        rows(size_t(n * grouped_row_bytes(format, k))),
         packed(size_t(packed_bytes_grouped(format, n, k, outputs))) {
     for (uint8_t& byte : rows) byte = uint8_t(random());
     const BlockSize size = block_size(format);
@@ -82,7 +86,8 @@ struct Weight {
   Real value(int64_t row, int64_t column) const {
     const BlockSize size = block_size(format);
     const uint8_t* block = rows.data() + row * grouped_row_bytes(format, k);
-    return number<Real>(format, block + column / size.numbers * size.bytes, int(column % size.numbers));
+    block += column / size.numbers * size.bytes;
+    return number<Real>(format, block, int(column % size.numbers));
   }
 };
 
@@ -103,7 +108,8 @@ struct Inputs {
         if (kind == 1) scale = 1e-41f;
         scales[size_t(row * groups + g)] = scale;
         for (int64_t i = 0; i < kGroup; ++i) {
-          const int value = kind == 2 ? -127 : kind == 3 ? 127 : kind == 0 ? 0 : int(random() % 255) - 127;
+          const int any = int(random() % 255) - 127;
+          const int value = kind == 2 ? -127 : kind == 3 ? 127 : kind == 0 ? 0 : any;
           numbers[size_t(row * padded_k(k) + g * kGroup + i)] = uint8_t(int8_t(value));
           sums[size_t(row * groups + g)] += value;
         }
@@ -149,7 +155,22 @@ Linear linear_of(const Weight& weight, Inputs& inputs, Epilogue epilogue, const 
           outcome.y.data(), outcome.stride, nullptr};
 }
 
-void check_values(const Kernels& kernels, Format format, int64_t n, int64_t k, int64_t rows,
+using LinearKernel = void (*)(const Linear&, Range panels, Range rows);
+
+void by_tiles(const Linear& linear, Range panels, Range rows) {
+  emulated::EmulatedTiles tiles;
+  emulated::with_blocks(linear.format, [&]<typename Blocks>() {
+    emulated::multiply_grouped_tiles<Blocks>(tiles, linear, panels, rows);
+  });
+}
+
+// The tiles are tried once, whatever sets there are.
+std::vector<LinearKernel> kernels_of(const Kernels& kernels) {
+  if (std::string(kernels.name) == "portable") return {kernels.linear_grouped, by_tiles};
+  return {kernels.linear_grouped};
+}
+
+void check_values(LinearKernel kernel, Format format, int64_t n, int64_t k, int64_t rows,
                   std::mt19937& random) {
   for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kAdd, Epilogue::kGlu}) {
     const bool gated = epilogue == Epilogue::kGlu;
@@ -163,8 +184,9 @@ void check_values(const Kernels& kernels, Format format, int64_t n, int64_t k, i
     pack_bias(bias.data(), n, weight.outputs, packed_bias.data());
     const bool biased = random() % 2;
     Outcome outcome(rows, panels, 3.0f);
-    const Linear linear = linear_of(weight, inputs, epilogue, biased ? packed_bias.data() : nullptr, outcome);
-    kernels.linear_grouped(linear, {0, panels}, {0, rows});
+    const float* bias_of = biased ? packed_bias.data() : nullptr;
+    const Linear linear = linear_of(weight, inputs, epilogue, bias_of, outcome);
+    kernel(linear, {0, panels}, {0, rows});
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t output = 0; output < (gated ? n / 2 : n); ++output) {
         Sum sum = product(weight, inputs, row, output);
@@ -175,7 +197,8 @@ void check_values(const Kernels& kernels, Format format, int64_t n, int64_t k, i
           Sum up = product(weight, inputs, row, output + n / 2);
           if (biased) up.value += bias[size_t(output + n / 2)], up.size += 50;
           expected = silu(sum.value) * up.value;
-          size = sum.size * std::abs(up.value) * 2 + up.size * std::abs(silu(sum.value)) + std::abs(expected);
+          size = sum.size * std::abs(up.value) * 2 + up.size * std::abs(silu(sum.value)) +
+                 std::abs(expected);
         }
         const double got = outcome.y[size_t(row * outcome.stride + output)];
         CHECK(std::abs(got - expected) <= size * 3e-6 + 1e-30);
@@ -203,40 +226,62 @@ CASE(grouped_rows_unpack_to_the_files_numbers) {
 
 CASE(grouped_linears_equal_plain_loops) {
   std::mt19937 random(2);
-  for (const Format format : kFormats) {
-    const int64_t unit = block_size(format).numbers;
-    for (const int64_t rows : {0, 1, 2, 3, 5, 6, 7, 8, 13, 33})
-      check_values(kernels, format, 1 + int64_t(random() % 80), unit * (1 + int64_t(random() % 3)), rows, random);
-    check_values(kernels, format, 290, 512, 9, random);
-    check_values(kernels, format, 64, unit * (unit == 32 ? 105 : 14), 3, random);
+  for (const LinearKernel kernel : kernels_of(kernels)) {
+    for (const Format format : kFormats) {
+      const int64_t unit = block_size(format).numbers;
+      for (const int64_t rows : {0, 1, 2, 3, 5, 6, 7, 8, 13, 33}) {
+        const int64_t n = 1 + int64_t(random() % 80), k = unit * (1 + int64_t(random() % 3));
+        check_values(kernel, format, n, k, rows, random);
+      }
+      check_values(kernel, format, 290, 512, 9, random);
+      check_values(kernel, format, 64, unit * (unit == 32 ? 105 : 14), 3, random);
+    }
   }
 }
 
-// I4: the one-row result, bit by bit, whatever rows and panels are computed together.
+// The one-row results, panel by panel.
+void alone(const Linear& linear, LinearKernel kernel, int64_t panels, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t panel = 0; panel < panels; ++panel)
+      kernel(linear, {panel, panel + 1}, {row, row + 1});
+}
+
+// The same, cut in any way.
+void together(const Linear& linear, LinearKernel kernel, int64_t panels, int64_t rows,
+              std::mt19937& random) {
+  for (int64_t begin = 0; begin < panels;) {
+    const int64_t end = std::min<int64_t>(panels, begin + 1 + int64_t(random() % 12));
+    for (int64_t row = 0; row < rows;) {
+      const int64_t last = std::min<int64_t>(rows, row + 1 + int64_t(random() % 25));
+      kernel(linear, {begin, end}, {row, last});
+      row = last;
+    }
+    begin = end;
+  }
+}
+
+// I4: the one-row result, bit by bit, whatever rows and panels are computed together; tiles give
+// the bits of vectors.
 CASE(grouped_linears_are_exact_in_any_company) {
   std::mt19937 random(3);
   for (const Format format : kFormats) {
     for (int round = 0; round < 6; ++round) {
-      const int64_t k = block_size(format).numbers == 32 ? 32 * (1 + int64_t(random() % 60)) : 256 * (1 + int64_t(random() % 8));
+      const int64_t blocks = 1 + int64_t(random() % (block_size(format).numbers == 32 ? 60 : 8));
+      const int64_t k = block_size(format).numbers * blocks;
       const int64_t n = 1 + int64_t(random() % 400), rows = 1 + int64_t(random() % 40);
       const Weight weight(format, n, k, Outputs::kPlain, random);
       Inputs inputs(rows, k, random);
       const int64_t panels = num_panels(n);
-      Outcome alone(rows, panels, 0.0f), together(rows, panels, 0.0f);
-      for (int64_t row = 0; row < rows; ++row)
-        for (int64_t panel = 0; panel < panels; ++panel)
-          kernels.linear_grouped(linear_of(weight, inputs, Epilogue::kStore, nullptr, alone), {panel, panel + 1}, {row, row + 1});
-      const Linear linear = linear_of(weight, inputs, Epilogue::kStore, nullptr, together);
-      for (int64_t begin = 0; begin < panels;) {
-        const int64_t end = std::min<int64_t>(panels, begin + 1 + int64_t(random() % 12));
-        for (int64_t row = 0; row < rows;) {
-          const int64_t last = std::min<int64_t>(rows, row + 1 + int64_t(random() % 25));
-          kernels.linear_grouped(linear, {begin, end}, {row, last});
-          row = last;
-        }
-        begin = end;
+      Outcome single(rows, panels, 0.0f);
+      alone(linear_of(weight, inputs, Epilogue::kStore, nullptr, single), kernels.linear_grouped,
+            panels, rows);
+      for (const LinearKernel kernel : kernels_of(kernels)) {
+        Outcome company(rows, panels, 0.0f);
+        together(linear_of(weight, inputs, Epilogue::kStore, nullptr, company), kernel, panels,
+                 rows, random);
+        const size_t bytes = size_t(rows * single.stride) * sizeof(float);
+        CHECK(std::memcmp(single.y.data(), company.y.data(), bytes) == 0);
       }
-      CHECK(std::memcmp(alone.y.data(), together.y.data(), size_t(rows * alone.stride) * 4) == 0);
     }
   }
 }
@@ -244,12 +289,14 @@ CASE(grouped_linears_are_exact_in_any_company) {
 CASE(grouped_linears_write_their_range_only) {
   std::mt19937 random(4);
   const Weight weight(Format::kQ4_1, 200, 96, Outputs::kPlain, random);
-  Inputs inputs(9, 96, random);
-  Outcome outcome(9, 7, 7.5f);
-  kernels.linear_grouped(linear_of(weight, inputs, Epilogue::kStore, nullptr, outcome), {2, 4}, {3, 8});
-  for (int64_t row = 0; row < 9; ++row)
-    for (int64_t column = 0; column < outcome.stride; ++column) {
-      const bool inside = row >= 3 && row < 8 && column >= 64 && column < 128;
-      CHECK((outcome.y[size_t(row * outcome.stride + column)] == 7.5f) == !inside);
-    }
+  Inputs inputs(30, 96, random);
+  for (const LinearKernel kernel : kernels_of(kernels)) {
+    Outcome outcome(30, 7, 7.5f);
+    kernel(linear_of(weight, inputs, Epilogue::kStore, nullptr, outcome), {2, 4}, {3, 28});
+    for (int64_t row = 0; row < 30; ++row)
+      for (int64_t column = 0; column < outcome.stride; ++column) {
+        const bool inside = row >= 3 && row < 28 && column >= 64 && column < 128;
+        CHECK((outcome.y[size_t(row * outcome.stride + column)] == 7.5f) == !inside);
+      }
+  }
 }
