@@ -31,6 +31,14 @@ struct Bf16Kv {
   TERCET_LEAF static Sum start(int32_t) { return Sum{}; }
   TERCET_LEAF static Sum score(Sum sum, Words keys, Words q) { return dot_bf16(sum, keys, q); }
   TERCET_LEAF static Sum weigh(Sum sum, Words p, Words values) { return dot_bf16(sum, values, p); }
+  template <int c, int a, int b, typename Tiles>
+  TERCET_LEAF static void score_tiles(Tiles& tiles) {
+    tiles.template dot_bf16<c, a, b>();
+  }
+  template <int c, int a, int b, typename Tiles>
+  TERCET_LEAF static void weigh_tiles(Tiles& tiles) {
+    tiles.template dot_bf16<c, a, b>();
+  }
 };
 
 struct Int8Kv {
@@ -42,6 +50,14 @@ struct Int8Kv {
   TERCET_LEAF static Sum start(int32_t offset) { return Sum{} - offset; }
   TERCET_LEAF static Sum score(Sum sum, Words keys, Words q) { return dot_u8s8(sum, keys, q); }
   TERCET_LEAF static Sum weigh(Sum sum, Words p, Words values) { return dot_u8s8(sum, p, values); }
+  template <int c, int a, int b, typename Tiles>
+  TERCET_LEAF static void score_tiles(Tiles& tiles) {
+    tiles.template dot_s8u8<c, a, b>();
+  }
+  template <int c, int a, int b, typename Tiles>
+  TERCET_LEAF static void weigh_tiles(Tiles& tiles) {
+    tiles.template dot_u8s8<c, a, b>();
+  }
 };
 
 // The blocks of one span for one kv head: where keys and values begin.
@@ -60,10 +76,11 @@ TERCET_LEAF void fetch(const uint8_t* from) { __builtin_prefetch(from, 0, 2); }
 struct Queries {
   const uint32_t* words;
   const int32_t* offsets;
-  int64_t num_words;
+  int64_t stride;     // words of a row, zeros from num_words on
+  int64_t num_words;  // of a row that keys have as well
 
   Queries from(int64_t row) const {
-    return {words + row * num_words, offsets + row, num_words};
+    return {words + row * stride, offsets + row, stride, num_words};
   }
 };
 
@@ -86,7 +103,7 @@ TERCET_LEAF void score_tile(const Queries& q, const SpanBlocks& span, int64_t bl
             load_words(span.keys[block + c] + word * 64 + v * kWidth * 4);
     }
     for (int r = 0; r < R; ++r) {
-      const Words x = Words{} + q.words[r * q.num_words + word];
+      const Words x = Words{} + q.words[r * q.stride + word];
       for (int v = 0; v < C * kLineVectors; ++v) sums[r][v] = Kv::score(sums[r][v], lines[v], x);
     }
   }
@@ -141,7 +158,9 @@ TERCET_LEAF void with_constant(int64_t n, const Body& body) {
 template <typename KvOf>
 struct VectorDots {
   using Kv = KvOf;
-  static constexpr int64_t kRows = 24;  // of a tile
+  static constexpr int64_t kRows = 24;      // of a tile
+  static constexpr int64_t kUnitWords = 1;  // rows of queries and probabilities are whole units
+  static constexpr int64_t kSpareRows = 0;  // after a tile's, which may be read
 
   // scores[rows][128]: words of Kv::Sum.
   void score(const Queries& q, const SpanBlocks& span, int64_t rows, uint32_t* scores) const {

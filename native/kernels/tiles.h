@@ -48,10 +48,14 @@ struct HardwareTiles {
   void zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(tile));
   }
-  // Signed bytes of A by unsigned bytes of B, exact modulo 2^32.
+  // Signed bytes of A by unsigned bytes of B, or the other way round, exact modulo 2^32.
   template <int c, int a, int b>
   void dot_s8u8() {
     __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  template <int c, int a, int b>
+  void dot_u8s8() {
+    __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
   }
   // Even and odd products are summed apart over the 16 words, then added to C.
   template <int c, int a, int b>
@@ -96,12 +100,11 @@ struct EmulatedTiles {
   }
   template <int c, int a, int b>
   void dot_s8u8() {
-    each<c, a, b>([&](uint8_t* sum, const uint8_t* x, int n) {
-      uint32_t total = bits_at<uint32_t>(sum);
-      for (int k = 0; k < shape.row_bytes[a]; ++k)
-        total += uint32_t(int32_t(int8_t(x[k])) * int32_t(data[b][k / 4][n * 4 + k % 4]));
-      std::memcpy(sum, &total, 4);
-    });
+    dot_bytes<c, a, b, int8_t, uint8_t>();
+  }
+  template <int c, int a, int b>
+  void dot_u8s8() {
+    dot_bytes<c, a, b, uint8_t, int8_t>();
   }
   template <int c, int a, int b>
   void dot_bf16() {
@@ -128,6 +131,15 @@ struct EmulatedTiles {
   }
   void configured(int tile) const {
     if (shape.rows[tile] == 0 || shape.row_bytes[tile] == 0) __builtin_trap();
+  }
+  template <int c, int a, int b, typename A, typename B>
+  void dot_bytes() {
+    each<c, a, b>([&](uint8_t* sum, const uint8_t* x, int n) {
+      uint32_t total = bits_at<uint32_t>(sum);
+      for (int k = 0; k < shape.row_bytes[a]; ++k)
+        total += uint32_t(int32_t(A(x[k])) * int32_t(B(data[b][k / 4][n * 4 + k % 4])));
+      std::memcpy(sum, &total, 4);
+    });
   }
   template <int c, int a, int b, typename Body>
   void each(const Body& body) {
