@@ -1,5 +1,6 @@
 """How far a program's next-token distributions are from another one's, on given tokens."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Yardstick:
     def perplexity(self) -> float:
         """Of the unrounded program."""
         pairs = zip(self._exact, self._tokens, strict=True)
-        return float(np.exp(-np.concatenate([_chosen(one, ids) for one, ids in pairs]).mean()))
+        return _perplexity(np.concatenate([_chosen(one, ids) for one, ids in pairs]))
 
     def distance(
         self,
@@ -67,7 +68,7 @@ class Yardstick:
             advance()
         chosen, divergence, changed = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Distance(
-            perplexity=float(np.exp(-chosen.mean())),
+            perplexity=_perplexity(chosen),
             divergence=float(divergence.mean()),
             changed=float(changed.mean()),
         )
@@ -78,6 +79,11 @@ class Yardstick:
             divergence = (np.exp(exact) * (exact - ours)).sum(axis=1)
             changed = (exact.argmax(axis=1) != ours.argmax(axis=1)).astype(np.float32)
             yield _chosen(ours, ids), divergence, changed
+
+
+def _perplexity(chosen: F32) -> float:
+    """Of log-probabilities; kept finite where a model is hopeless."""
+    return math.exp(min(-float(chosen.mean(dtype=np.float64)), 700.0))
 
 
 def _chosen(logs: F32, ids: Sequence[int]) -> F32:
