@@ -22,16 +22,16 @@ _KV_TYPES = {"auto": "BF16", "bf16": "BF16", "int8": "INT8"}
 
 
 class CpuDevice:
-    """C++ kernels of the best instruction set that the machine has."""
+    """C++ kernels of an instruction set: by default of the best that the machine has."""
 
     name = "cpu"
 
-    def __init__(self) -> None:
+    def __init__(self, isa: str | None = None) -> None:
         module = native()
         if module is None:
             raise Invalid(f"{MISSING}.", code="device_not_served", parameter="device")
         self._native = module
-        self._isa = chosen_isa()
+        self._isa = isa or chosen_isa()
 
     def numerics_id(self) -> str:
         """What results depend on besides weights."""
