@@ -12,7 +12,7 @@ from tercet.api.echo import EchoService
 from tercet.api.server import HttpServer
 from tercet.api.service import ServedModel
 from tercet.observe.metrics import Metrics
-from tercet.text import load_codec
+from tercet.text.load import load_codec
 
 
 async def serve(port: int) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import gguf
 
-from tercet.text import Codec, load_codec
+from tercet.text.codec import Codec
+from tercet.text.load import load_codec
 
 RECORDED = Path(__file__).parent / "tokenizers"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))

@@ -12,8 +12,8 @@ from tercet.api.echo import EchoService
 from tercet.api.server import HttpServer
 from tercet.api.service import ServedModel
 from tercet.observe.metrics import Metrics
-from tercet.text import load_codec
 from tercet.text.chat import open_chat_template
+from tercet.text.load import load_codec
 
 CODEC = load_codec("bytes")
 MODEL = ServedModel(

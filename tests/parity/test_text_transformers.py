@@ -8,8 +8,9 @@ import pytest
 from recorded_tokenizers import RECORDED, metadata
 
 from tercet.base.errors import Invalid
-from tercet.text import load_codec, open_chat_template
+from tercet.text.chat import open_chat_template
 from tercet.text.gguf_source import read_gguf
+from tercet.text.load import load_codec
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = [

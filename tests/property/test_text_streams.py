@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_tokenizers import NAMES, codec
 
-from tercet.text import Codec, StopStrings
+from tercet.text.codec import Codec
+from tercet.text.stops import StopStrings
 
 KINDS = [*NAMES, "bytes"]
 

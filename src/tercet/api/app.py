@@ -12,12 +12,14 @@ from tercet.api.completions import read_completion
 from tercet.api.config import ApiConfig
 from tercet.api.desk import Desk
 from tercet.api.edge import Edge
-from tercet.api.errors import Ended, error_body, headers_of, status_of
+from tercet.api.errors import error_body, headers_of, status_of
 from tercet.api.fields import CHAT, COMPLETIONS
 from tercet.api.generation import Generation
 from tercet.api.models import Models
+from tercet.api.outcomes import Ended
 from tercet.api.probes import Exposition, Probe, Version
 from tercet.api.service import Service
+from tercet.api.threads import LoopThreads
 from tercet.api.tokenizing import Tokenizing
 from tercet.api.tokens import Detokenize, Tokenize
 from tercet.base.errors import Invalid
@@ -26,7 +28,9 @@ from tercet.observe.metrics import Metrics
 
 def create_app(service: Service, config: ApiConfig, *, metrics: Metrics) -> ASGIApp:
     """Make the application; it needs no lifespan and starts nothing but threads that tokenize."""
-    desk = Desk(config, Tokenizing(config), service.new_job_id)
+    desk = Desk(
+        config, Tokenizing(config, LoopThreads(config.tokenizer_threads)), service.new_job_id
+    )
     completions = Generation(service, metrics, desk=desk, table=COMPLETIONS, read=read_completion)
     chat = Generation(service, metrics, desk=desk, table=CHAT, read=read_chat)
     models = Models(service)

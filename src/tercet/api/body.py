@@ -7,6 +7,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from tercet.api.config import ApiConfig
+from tercet.api.values import kind_of, show
 from tercet.base.errors import Invalid
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -144,29 +145,3 @@ def _why_malformed(body: bytes, why: str) -> str:
         return "The body holds half of a surrogate pair, which is not a character."
     why = why.removeprefix("JSON is malformed: ")
     return f"The body is not valid JSON: {why}."
-
-
-def show(value: object, *, chars_max: int = 60) -> str:
-    """Spell a client's value for a sentence: as JSON, shortened, printable."""
-    if isinstance(value, list | dict):
-        return f"{kind_of(value)} of {len(value)}"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**40:
-        return "an integer of more than 40 digits"
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= chars_max else f"{text[:chars_max]}..."
-
-
-_KINDS = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def kind_of(value: object) -> str:
-    """Name the JSON type of a value."""
-    return _KINDS[type(value)]

@@ -1,9 +1,7 @@
 """`/v1/chat/completions`: from messages to a valid ask, through the model's template."""
 
 from tercet.api.ask import Ask
-from tercet.api.body import kind_of, show
 from tercet.api.desk import Desk
-from tercet.api.edge import Ticket
 from tercet.api.fields import Fields, wrong
 from tercet.api.sampling import (
     check_prompt_logprobs,
@@ -14,6 +12,8 @@ from tercet.api.sampling import (
     refuse_hopeless,
 )
 from tercet.api.service import ServedModel
+from tercet.api.ticket import Ticket
+from tercet.api.values import kind_of, show
 from tercet.base.errors import Invalid
 from tercet.jobs.job import Job
 

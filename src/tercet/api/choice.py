@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from tercet.api.ask import Ask
 from tercet.api.logprobs import Entry
 from tercet.jobs.job import Finish, TaskOutput, TokenLogprobs
-from tercet.text import Detokenizer, StopStrings
+from tercet.text.detokenizer import Detokenizer
+from tercet.text.stops import StopStrings
 
 _PROMPT_TAIL = 64
 """Tokens of the prompt that the detokenizer may look back at."""

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from tercet.api.ask import Ask
 from tercet.api.desk import Desk
-from tercet.api.edge import Ticket
 from tercet.api.fields import Fields, token_ids, wrong
 from tercet.api.sampling import (
     check_prompt_logprobs,
@@ -17,6 +16,7 @@ from tercet.api.sampling import (
     refuse_hopeless,
 )
 from tercet.api.service import ServedModel
+from tercet.api.ticket import Ticket
 from tercet.base.errors import Invalid
 from tercet.jobs.job import Job
 

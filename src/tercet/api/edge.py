@@ -8,13 +8,14 @@ import hmac
 import re
 import secrets
 import time
-from dataclasses import dataclass
 from hashlib import sha256
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tercet.api.config import ApiConfig
-from tercet.api.errors import Ended, send_ended, send_invalid
+from tercet.api.errors import send_ended, send_invalid
+from tercet.api.outcomes import Ended
+from tercet.api.ticket import Ticket
 from tercet.base.errors import Invalid
 from tercet.observe.metrics import Metrics
 
@@ -24,18 +25,6 @@ HEALTH_PATHS = frozenset({"/health", "/live", "/ready", "/liveness", "/readiness
 _UNFIT = re.compile(r"[^A-Za-z0-9_.:=+/@-]")
 _REQUEST_CHARS_MAX = 128
 _TENANT_CHARS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """What the edge knows of a request."""
-
-    request: str
-    """The client's `x-request-id` made harmless, or one of ours."""
-    nonce: str
-    """Sets the ids of this process apart from those of its predecessors."""
-    tenant: str
-    """Whose prompts it may share a cache with: a name of its API key that gives no key away."""
 
 
 def ticket_of(scope: Scope) -> Ticket:

@@ -6,8 +6,9 @@ Sentences name the parameter, the value and what was expected; never a path, an 
 import msgspec
 from starlette.types import Send
 
+from tercet.api.outcomes import Ended
 from tercet.base.errors import Invalid
-from tercet.jobs.job import Failure, FailureCode, Finish, TaskOutput
+from tercet.jobs.job import FailureCode
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -23,43 +24,6 @@ STATUS_OF_CODE = {
 """Every other code of an `Invalid` is 400."""
 
 TYPE_OF_STATUS = {401: "authentication_error", 429: "rate_limit_error"}
-
-OUTCOMES: dict[str, tuple[int, str]] = {
-    FailureCode.OVERLOADED: (503, "The server is at its limit of waiting requests."),
-    FailureCode.NO_EXECUTOR: (503, "No task executor can take the request now."),
-    FailureCode.SHUTTING_DOWN: (503, "The server is shutting down."),
-    FailureCode.EXECUTOR_LOST: (
-        500,
-        "The request was given up: the processes that computed it ended again and again.",
-    ),
-    FailureCode.NO_ROOM: (400, "The request needs more KV memory than the server has."),
-    Finish.CANCELLED: (503, "The server ended the request before it was complete."),
-}
-"""What a task's failure is to its client: a status and a sentence."""
-
-
-class Ended(Exception):  # noqa: N818
-    """The house ended a task that its client still wants: an outcome on its way to the client."""
-
-    def __init__(self, status: int, sentence: str, *, code: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.sentence = sentence
-        self.code = code
-
-
-def ended(output: TaskOutput) -> Ended:
-    """Tell a client why its task ended, for a piece whose finish is FAILED or CANCELLED."""
-    failure = output.failure
-    if failure is None:
-        status, sentence = OUTCOMES[Finish.CANCELLED]
-        return Ended(status, sentence, code=Finish.CANCELLED)
-    return ended_by(failure)
-
-
-def ended_by(failure: Failure) -> Ended:
-    status, sentence = OUTCOMES[failure.code]
-    return Ended(status, sentence, code=failure.code)
 
 
 def status_of(problem: Invalid) -> int:

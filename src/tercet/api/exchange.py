@@ -16,7 +16,7 @@ from starlette.types import Receive
 
 from tercet.api.ask import Ask
 from tercet.api.choice import Delta, open_choices
-from tercet.api.errors import Ended, ended
+from tercet.api.outcomes import Ended, ended
 from tercet.api.service import Service
 from tercet.base.ids import index_of, task_id
 from tercet.jobs.job import Finish, TaskOutput

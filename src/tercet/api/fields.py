@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tercet.api.body import kind_of, show
+from tercet.api.values import kind_of, show
 from tercet.base.errors import Invalid, must
 
 

@@ -9,13 +9,15 @@ from tercet.api.answers import Collected, header, whole
 from tercet.api.ask import Ask
 from tercet.api.body import Disconnected, read_object
 from tercet.api.desk import Desk
-from tercet.api.edge import Ticket, ticket_of
-from tercet.api.errors import Ended, error_body, send_body
+from tercet.api.edge import ticket_of
+from tercet.api.errors import error_body, send_body
 from tercet.api.events import EventWriter, error_event
 from tercet.api.exchange import Exchange
 from tercet.api.fields import Fields, Table
 from tercet.api.models import find_model
+from tercet.api.outcomes import Ended
 from tercet.api.service import ServedModel, Service
+from tercet.api.ticket import Ticket
 from tercet.api.tokenizing import Tokenizing
 from tercet.observe.metrics import Metrics
 

@@ -3,10 +3,10 @@
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from tercet.api.body import show
 from tercet.api.errors import send_body
 from tercet.api.fields import Fields
 from tercet.api.service import ServedModel, Service
+from tercet.api.values import show
 from tercet.base.errors import Invalid
 
 

@@ -4,18 +4,32 @@ The real one is the front's job executor (`runtime`); `api.echo` is the one for 
 measuring HTTP alone. Both pass the same contract test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tercet.base.ids import JobId, TaskId
 from tercet.base.model import NEUTRAL, SamplingDefaults
 from tercet.jobs.job import Job, TaskOutput
-from tercet.text.chat import ChatTemplate
 from tercet.text.codec import Codec
 
 Sink = Callable[[TaskOutput], None]
 """Takes the next piece of any task of one job; returns at once and never raises."""
+
+
+class Template(Protocol):
+    """What HTTP needs of `text.chat.ChatTemplate`."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, object] | None = None,
+    ) -> str:
+        """Give the prompt of a chat; `Invalid` where the template refuses the messages."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +45,7 @@ class ServedModel:
     vocab: int
     """Token ids are in [0, vocab)."""
     codec: Codec
-    template: ChatTemplate | None
+    template: Template | None
     """None: the model has no chat template, and chat is refused in a sentence."""
     end_ids: tuple[int, ...] = ()
     """Tokens that end a text unless `ignore_eos`: those of the model and of its tokenizer."""

@@ -1,9 +1,7 @@
 """Text to tokens without stopping the event loop: long texts are encoded in threads."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tercet.api.config import ApiConfig
 from tercet.api.service import ServedModel
@@ -12,12 +10,25 @@ from tercet.base.errors import Invalid
 T = TypeVar("T")
 
 
+class Threads(Protocol):
+    """Where long work is done while others go on."""
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Give what the work gives."""
+        ...
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        ...
+
+
 class Tokenizing:
     """Encodes; the libraries release the interpreter, so other requests go on meanwhile."""
 
-    def __init__(self, config: ApiConfig) -> None:
+    def __init__(self, config: ApiConfig, threads: Threads | None = None) -> None:
+        """Without threads all work is done at once: for a caller who serves nobody else."""
         self._inline_chars_max = config.inline_chars_max
-        self._pool = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="tokenize")
+        self._threads = threads
 
     async def encode(
         self, model: ServedModel, texts: Sequence[str], *, add_bos: bool
@@ -34,12 +45,13 @@ class Tokenizing:
 
     async def call(self, size: int, work: Callable[[], T]) -> T:
         """Do the work here, or in a thread where its size in characters is large."""
-        if size <= self._inline_chars_max:
+        if self._threads is None or size <= self._inline_chars_max:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await self._threads.call(work)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.close()
 
 
 def _check(tokens: tuple[int, ...], model: ServedModel) -> None:

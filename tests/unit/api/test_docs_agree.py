@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tercet.api import errors
+from tercet.api import errors, outcomes
 from tercet.api.app import _PROBES
 from tercet.api.config import ApiConfig
 from tercet.api.fields import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE
@@ -61,7 +61,7 @@ def test_every_code_has_its_status():
     told = {code: int(status) for status, code in CODE.findall(PAGE)}
     for code, status in errors.STATUS_OF_CODE.items():
         assert told[code] == status
-    for code, (status, _) in errors.OUTCOMES.items():
+    for code, (status, _) in outcomes.OUTCOMES.items():
         assert told[str(code)] == status
 
 
@@ -73,7 +73,7 @@ def test_no_code_of_the_front_is_missing():
         code for file in files for code in re.findall(r'code="(\w+)"', file.read_text("utf-8"))
     }
     assert raised | {"invalid_value"} <= told
-    assert told - raised - errors.OUTCOMES.keys() == {"invalid_value"}
+    assert told - raised - outcomes.OUTCOMES.keys() == {"invalid_value"}
 
 
 def test_every_probe_is_named():

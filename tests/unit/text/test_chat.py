@@ -4,7 +4,7 @@ import pytest
 from recorded_tokenizers import codec
 
 from tercet.base.errors import Invalid
-from tercet.text import open_chat_template
+from tercet.text.chat import open_chat_template
 
 USER = [{"role": "user", "content": "hi"}]
 CHATML = (

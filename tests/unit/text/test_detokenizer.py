@@ -3,8 +3,7 @@
 import pytest
 from recorded_tokenizers import NAMES, codec
 
-from tercet.text import Detokenizer
-from tercet.text.detokenizer import unfinished
+from tercet.text.detokenizer import Detokenizer, unfinished
 
 BYTES = [bytes([byte]) for byte in range(256)]
 

@@ -7,8 +7,8 @@ from recorded_tokenizers import RECORDED, metadata
 from tokenizers import Tokenizer
 
 from tercet.base.errors import Invalid
-from tercet.text import load_codec
 from tercet.text.gguf_source import read_gguf
+from tercet.text.load import load_codec
 
 BYTE_LEVEL = {
     "type": "ByteLevel",

@@ -6,8 +6,8 @@ import pytest
 from recorded_tokenizers import NAMES, codec
 from tokenizer_texts import TEXTS
 
-from tercet.text import load_codec
 from tercet.text.folder_writer import write_folder
+from tercet.text.load import load_codec
 
 
 @pytest.mark.parametrize("name", ["bytes", *NAMES])

@@ -3,7 +3,7 @@
 import pytest
 
 from tercet.base.errors import Invalid
-from tercet.text import StopStrings, check_stops
+from tercet.text.stops import StopStrings, check_stops
 
 
 def run(stops, pieces, **options):

@@ -7,7 +7,7 @@ import pytest
 from recorded_tokenizers import NAMES, RECORDED, codec, metadata
 
 from tercet.base.errors import Invalid
-from tercet.text import load_codec
+from tercet.text.load import load_codec
 from tercet.text.pretokenizers import KINDS
 
 
