@@ -32,19 +32,18 @@ class Seating:
     """[D] which of the S draw a token."""
     drawn_rows: I64
     """[D] which of the R rows it is drawn from; the rows behind guessed tokens follow it."""
-    drafts: I64
-    """[D] how many guessed tokens are verified; they stand behind the known ones in the slot."""
+    drafts: I64 | None
+    """[D] how many guessed tokens are verified; they stand behind the known ones in the slot.
+    None: none is, as in most steps."""
     first_guesses: I32 | None
     """[D] the first guessed token, -1 where there is none; None: nobody guessed."""
     scored: tuple[tuple[int, int, int], ...] = ()
     """(which of the S, first of its R rows, how many): rows that score prompt tokens."""
 
-    def spread(self) -> tuple[I64, I64]:
-        """For each row that draws: which of the D it belongs to, and its number among theirs."""
-        counts = 1 + self.drafts
-        ends = np.cumsum(counts)
-        which = np.repeat(np.arange(len(counts)), counts)
-        return which, np.arange(len(which)) - (ends - counts)[which]
+    @property
+    def places(self) -> I64:
+        """[D] index into `planned`."""
+        return self.place[self.drawn]
 
 
 def seat(slots: Slots, plan: StepPlan, *, drafter: Drafter = lookup) -> Seating:
@@ -79,7 +78,7 @@ def seat(slots: Slots, plan: StepPlan, *, drafter: Drafter = lookup) -> Seating:
     if len(wrong):
         must(False, f"step {plan.step}: slot {seated[wrong[0]]} draws before its last token")
     drawn = np.flatnonzero(draws)
-    drafts, first_guesses = np.zeros(len(drawn), np.int64), None
+    drafts, first_guesses = None, None
     if plan.guesses:
         must(
             len(plan.guesses) == len(planned),
@@ -87,10 +86,12 @@ def seat(slots: Slots, plan: StepPlan, *, drafter: Drafter = lookup) -> Seating:
         )
         wanted = np.frombuffer(plan.guesses, np.uint8)[place[drawn]].tolist()
         drafts, first_guesses = _guess(slots, seated[drawn], wanted, drafter)
-    num_drawn = np.zeros(len(seated), np.int64)
-    num_drawn[drawn] = 1 + drafts
+    num_drawn = draws.astype(np.int64)
+    if drafts is not None:
+        num_drawn[drawn] += drafts
     drawn_rows, scored = _logits_rows(slots, seated, counts, num_drawn)
-    counts = counts + np.maximum(num_drawn - 1, 0)
+    if drafts is not None:
+        counts[drawn] += drafts
     return Seating(
         planned=planned,
         place=place,
@@ -155,8 +156,11 @@ def _check_slots(slots: Slots, planned: I64, step: int) -> None:
     )
 
 
-def _guess(slots: Slots, owners: I64, wanted: Sequence[int], drafter: Drafter) -> tuple[I64, I32]:
-    """[D] how many guessed tokens stand behind the known ones now, [D] the first guess or -1.
+def _guess(
+    slots: Slots, owners: I64, wanted: Sequence[int], drafter: Drafter
+) -> tuple[I64 | None, I32]:
+    """[D] how many guessed tokens stand behind the known ones now (None: none anywhere), [D] the
+    first guess or -1.
 
     A task's last token is never computed and a table ends somewhere: no more are verified.
     """
@@ -173,7 +177,7 @@ def _guess(slots: Slots, owners: I64, wanted: Sequence[int], drafter: Drafter) -
             first[index] = guessed[0]
             drafts[index] = count = min(count, len(guessed))
             slots.tokens[slot, known : known + count] = guessed[:count]
-    return drafts, first
+    return drafts if drafts.any() else None, first
 
 
 def _logits_rows(
@@ -215,14 +219,19 @@ class _Wanted:
 
 
 def _wanted(slots: Slots, seating: Seating, ends: I64) -> _Wanted:
-    which, number = seating.spread()
-    drawing = seating.slots[seating.drawn]
-    rows = (ends[seating.drawn] - 1 - seating.drafts)[which] + number
-    positions = slots.known[drawing][which] + number
+    owners = seating.slots[seating.drawn]
+    rows, positions, places = ends[seating.drawn] - 1, slots.known[owners], seating.drawn_rows
+    if seating.drafts is not None:
+        counts = 1 + seating.drafts
+        which = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
+        rows = (rows - seating.drafts)[which] + number
+        owners, positions = owners[which], positions[which] + number
+        places = places[which] + number
     if not seating.scored:
         return _Wanted(
             rows=rows,
-            owners=drawing[which],
+            owners=owners,
             positions=positions,
             scored_ids=np.full(len(rows), -1, np.int32),
             scores=None,
@@ -235,9 +244,8 @@ def _wanted(slots: Slots, seating: Seating, ends: I64) -> _Wanted:
         scored_ids=np.full(num_rows, -1, np.int32),
         scores=np.zeros(num_rows, bool),
     )
-    places = seating.drawn_rows[which] + number
     wanted.rows[places] = rows
-    wanted.owners[places] = drawing[which]
+    wanted.owners[places] = owners
     wanted.positions[places] = positions
     for seat_, first, count in seating.scored:
         slot = seating.slots[seat_]

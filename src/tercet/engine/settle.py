@@ -5,7 +5,7 @@ import numpy as np
 from tercet.base.errors import must
 from tercet.devices.contract import I32, I64, Outputs
 from tercet.engine.batch import Seating
-from tercet.engine.slots import Slots
+from tercet.engine.slots import Flags, Slots
 from tercet.jobs.job import TokenLogprobs
 from tercet.messages.plan import (
     FINISH_LENGTH,
@@ -27,23 +27,27 @@ def settle(slots: Slots, seating: Seating, outputs: Outputs, *, step: int) -> St
         drawn     5    9    4    7           gained: 5 9 4; 7 followed a wrong guess
     """
     computed_before = slots.computed[seating.slots]
+    slots.computed[seating.slots] = computed_before + seating.rows
     owners = seating.slots[seating.drawn]
-    tokens = _drawn(seating, outputs)
+    drawn = _drawn(seating, outputs)
     must(
-        tokens.min(initial=0) >= 0 and tokens.max(initial=0) < slots.vocab,
+        drawn.min(initial=0) >= 0 and drawn.max(initial=0) < slots.vocab,
         f"step {step}: the device drew a token outside the vocabulary of {slots.vocab}",
     )
-    computed_after = computed_before + seating.rows
-    gained, finishes = _advance(slots, owners, tokens, drafts=seating.drafts)
-    computed_after[seating.drawn] += gained - 1 - seating.drafts
-    slots.computed[seating.slots] = computed_after
-    places = seating.place[seating.drawn]
-    drafted, guessed = _guesses(seating, tokens)
+    if seating.drafts is None:
+        gained = np.ones(len(owners), np.int64)
+        finishes = _advance(slots, owners, drawn)
+        tokens = drawn
+    else:
+        gained, finishes = _advance_far(slots, owners, drawn, drafts=seating.drafts)
+        slots.computed[owners] += gained - 1 - seating.drafts
+        tokens = drawn[np.arange(drawn.shape[1]) < gained[:, None]]
+    drafted, guessed = _guesses(seating, outputs)
     return StepResult(
         step=step,
-        counts=_placed(gained, places, seating).astype("<i4").tobytes(),
-        tokens=tokens[np.arange(tokens.shape[1]) < gained[:, None]].astype("<i4").tobytes(),
-        finishes=_placed(finishes, places, seating).astype(np.uint8).tobytes(),
+        counts=_placed(gained, seating, "<i4"),
+        tokens=tokens.astype("<i4", copy=False).tobytes(),
+        finishes=_placed(finishes, seating, "u1"),
         computed=slots.computed[seating.planned].astype("<i4").tobytes(),
         logprobs=_logprobs(slots, seating, outputs, gained),
         prompt_logprobs=_prompt_logprobs(slots, seating, outputs, computed_before),
@@ -63,72 +67,89 @@ def nothing(slots: Slots, planned: I64, *, step: int) -> StepResult:
     )
 
 
-def _placed(values: I64, places: I64, seating: Seating) -> I64:
+def _placed(values: I64, seating: Seating, dtype: str) -> bytes:
     """[P] the values [D] at their places in the plan, 0 elsewhere."""
-    planned = np.zeros(len(seating.planned), np.int64)
-    planned[places] = values
-    return planned
+    planned = np.zeros(len(seating.planned), dtype)
+    planned[seating.places] = values
+    return planned.tobytes()
 
 
 def _drawn(seating: Seating, outputs: Outputs) -> I32:
-    """[D, W] the tokens that each slot's rows drew, W the most of one; the last is repeated."""
-    numbers = np.arange(1 + int(seating.drafts.max(initial=0)))
+    """[D] the token that each slot drew; with drafts [D, W], W rows the most of one, and the last
+    token of those with fewer is repeated.
+    """
+    if seating.drafts is None:
+        return outputs.tokens[seating.drawn_rows]
+    numbers = np.arange(1 + int(seating.drafts.max()))
     return outputs.tokens[
         seating.drawn_rows[:, None] + np.minimum(numbers, seating.drafts[:, None])
     ]
 
 
-def _guesses(seating: Seating, tokens: I32) -> tuple[bytes, bytes]:
+def _guesses(seating: Seating, outputs: Outputs) -> tuple[bytes, bytes]:
     """What a result says of guessed tokens: (drafted, guessed)."""
     first = seating.first_guesses
     if first is None or not (first >= 0).any():
         return b"", b""
-    places = seating.place[seating.drawn]
-    right = np.where(first == tokens[:, 0], GUESS_RIGHT, GUESS_WRONG)
-    guessed = _placed(np.where(first >= 0, right, GUESS_NONE), places, seating)
-    drafted = _placed(seating.drafts, places, seating) if seating.drafts.any() else None
-    return (
-        b"" if drafted is None else drafted.astype(np.uint8).tobytes(),
-        guessed.astype(np.uint8).tobytes(),
+    drawn = outputs.tokens[seating.drawn_rows]
+    outcome = np.where(first == drawn, GUESS_RIGHT, GUESS_WRONG)
+    guessed = _placed(np.where(first >= 0, outcome, GUESS_NONE), seating, "u1")
+    return b"" if seating.drafts is None else _placed(seating.drafts, seating, "u1"), guessed
+
+
+def _advance(slots: Slots, owners: I64, tokens: I32) -> I64:
+    """Append each owner's token; [D] how that ended the task."""
+    at = slots.known[owners]
+    slots.tokens[owners, at] = tokens
+    slots.known[owners] = at + 1
+    stopped = (slots.stops[owners] == tokens[:, None]).any(axis=1)
+    if slots.stop_sets or slots.counts:
+        for index, (slot, token) in enumerate(zip(owners.tolist(), tokens.tolist(), strict=True)):
+            if slot in slots.stop_sets:
+                stopped[index] = token in slots.stop_sets[slot]
+            if slot in slots.counts:
+                slots.counts[slot].add(token)
+    stopped &= at >= slots.stops_from[owners]
+    return _end(slots, owners, stopped)
+
+
+def _end(slots: Slots, owners: I64, stopped: Flags) -> I64:
+    """[D] FINISH_* of tasks that drew a stop or may be at their limit."""
+    finishes = np.where(
+        stopped,
+        np.int64(FINISH_STOP),
+        np.where(slots.known[owners] >= slots.limit[owners], np.int64(FINISH_LENGTH), np.int64(0)),
     )
+    slots.ended[owners] = finishes != 0
+    return finishes
 
 
-def _advance(slots: Slots, owners: I64, tokens: I32, *, drafts: I64) -> tuple[I64, I64]:
+def _advance_far(slots: Slots, owners: I64, tokens: I32, *, drafts: I64) -> tuple[I64, I64]:
     """Append each owner's true tokens, at most up to a stop; ([D] how many, [D] FINISH_*)."""
     known = slots.known[owners]
     numbers = np.arange(tokens.shape[1])
     places = known[:, None] + numbers
     gained = 1 + _num_right(slots, owners, tokens, drafts=drafts)
     stopped = (slots.stops[owners][:, None, :] == tokens[:, :, None]).any(axis=2)
-    if slots.stop_sets:
-        for index, slot in enumerate(owners.tolist()):
-            if slot in slots.stop_sets:
-                stops = slots.stop_sets[slot]
-                stopped[index] = [token in stops for token in tokens[index].tolist()]
+    for index, slot in enumerate(owners.tolist() if slots.stop_sets else ()):
+        if slot in slots.stop_sets:
+            stops = slots.stop_sets[slot]
+            stopped[index] = [token in stops for token in tokens[index].tolist()]
     stopped &= (places >= slots.stops_from[owners, None]) & (numbers < gained[:, None])
     ends = stopped.any(axis=1)
     gained = np.where(ends, 1 + stopped.argmax(axis=1), gained)
     true = numbers < gained[:, None]
     slots.tokens[np.repeat(owners, gained), places[true]] = tokens[true]
-    if slots.counts:
-        for index, slot in enumerate(owners.tolist()):
-            if slot in slots.counts:
-                for token in tokens[index, : gained[index]].tolist():
-                    slots.counts[slot].add(token)
+    for index, slot in enumerate(owners.tolist() if slots.counts else ()):
+        if slot in slots.counts:
+            for token in tokens[index, : gained[index]].tolist():
+                slots.counts[slot].add(token)
     slots.known[owners] = known + gained
-    finishes = np.where(
-        ends,
-        np.int64(FINISH_STOP),
-        np.where(known + gained >= slots.limit[owners], np.int64(FINISH_LENGTH), np.int64(0)),
-    )
-    slots.ended[owners] = finishes != 0
-    return gained, finishes
+    return gained, _end(slots, owners, ends)
 
 
 def _num_right(slots: Slots, owners: I64, tokens: I32, *, drafts: I64) -> I64:
     """[D] how many of the guessed tokens, from the first, are what was drawn in their place."""
-    if tokens.shape[1] == 1:
-        return np.zeros(len(owners), np.int64)
     numbers = np.arange(tokens.shape[1] - 1)
     places = np.minimum(slots.known[owners, None] + numbers, slots.context_max - 1)
     right = (slots.tokens[owners[:, None], places] == tokens[:, :-1]) & (numbers < drafts[:, None])
