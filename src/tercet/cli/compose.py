@@ -5,7 +5,6 @@
 A flag is an alias of one key. The spellings of vLLM that mean something here are hidden flags.
 """
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -109,6 +108,16 @@ def local_settings(options: Mapping[str, Any]) -> dict[str, object]:
     return {**chosen, **set_source(options["assignments"]).values}
 
 
+def local_config(model: str, options: Mapping[str, Any]) -> TreeConfig:
+    """The configuration of such a command."""
+    sources = [
+        Source("default", {"cache_folder": str(cache_folder())}),
+        Source("settings", local_settings(options)),
+        Source("argument", {"model": model}),
+    ]
+    return resolve(TreeConfig, sources).value
+
+
 def compose(context: click.Context, model: str | None) -> Resolved[TreeConfig]:
     """Resolve the configuration from everything the command was given."""
     given = context.params
@@ -162,6 +171,8 @@ def _read(path: Path) -> str:
 
 
 def _refuse_open_door(config: TreeConfig, *, insecure: bool) -> None:
+    import ipaddress  # only for who listens
+
     host = config.runtime.host
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback

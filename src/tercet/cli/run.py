@@ -5,9 +5,8 @@ import sys
 import click
 
 from tercet.base.errors import Invalid
-from tercet.cli.compose import local_options, local_settings
-from tercet.cli.talk import answer
-from tercet.llm import LLM, SamplingParams
+from tercet.cli.compose import local_config, local_options
+from tercet.runtime.solo import open_solo
 
 
 @click.command()
@@ -20,22 +19,23 @@ from tercet.llm import LLM, SamplingParams
 @click.option("--raw", is_flag=True, help="Complete the text; no chat template.")
 @local_options
 def command(model: str, prompt: str | None, **options: object) -> None:
-    """Answer PROMPT (or standard input) with MODEL, in processes that end with this command."""
+    """Answer PROMPT (or standard input) with MODEL, within this process."""
     text = prompt if prompt is not None else sys.stdin.read()
     if not text.strip():
         raise Invalid("the prompt is empty", parameter="prompt")
-    sampling = SamplingParams(
-        max_tokens=_integer(options["max_tokens"]),
-        temperature=float(str(options["temperature"])),
-        seed=_integer(options["seed"]),
-    )
-    messages = [{"role": "user", "content": text}]
-    if options["system"]:
-        messages.insert(0, {"role": "system", "content": str(options["system"])})
-    with LLM(model, settings=local_settings(options)) as llm:
-        answer(llm, text if options["raw"] else messages, sampling)
+    names = ("max_tokens", "temperature", "seed")
+    fields: dict[str, object] = {name: options[name] for name in names}
+    if options["raw"]:
+        fields["prompt"] = text
+    else:
+        fields["messages"] = _messages(text, options["system"])
+    solo = open_solo(local_config(model, options), chats=not options["raw"])
+    for piece in solo.answer(fields, chat=not options["raw"]):
+        click.echo(piece, nl=False)
+    solo.close()
     click.echo()
 
 
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def _messages(text: str, system: object) -> list[dict[str, object]]:
+    said: list[dict[str, object]] = [{"role": "user", "content": text}]
+    return [{"role": "system", "content": system}, *said] if system else said

@@ -43,9 +43,12 @@ def kv_block_bytes(executable: Executable) -> int:
     return block_bytes(executable.block_shape, executable.kv_dtype)
 
 
-def kv_memory(executable: Executable, num_blocks: int) -> AddressRange:
-    """Memory for so many blocks, for a process that shares with nobody."""
-    return private_memory(executable.block_shape, num_blocks, dtype=executable.kv_dtype)
+def kv_memory(executable: Executable, num_blocks: int, *, populate: bool = True) -> AddressRange:
+    """Memory for so many blocks, for a process that shares with nobody. Without `populate` it is
+    taken block by block, as they are first written to.
+    """
+    shape, dtype = executable.block_shape, executable.kv_dtype
+    return private_memory(shape, num_blocks, dtype=dtype, populate=populate)
 
 
 def build_engine(

@@ -237,11 +237,15 @@ class AddressRange:
 
 
 def private_memory(
-    block_shape: tuple[int, ...], num_blocks: int, *, dtype: DTypeLike = np.float32
+    block_shape: tuple[int, ...],
+    num_blocks: int,
+    *,
+    dtype: DTypeLike = np.float32,
+    populate: bool = True,
 ) -> AddressRange:
     """A range with one writable arena of its own: for a process that shares with nobody."""
     layout = arena_layout(block_bytes(block_shape, dtype), num_blocks)
-    descriptor = make_arena("tercet-kv-private", layout)
+    descriptor = make_arena("tercet-kv-private", layout, populate=populate)
     try:
         memory = AddressRange.reserve(layout, block_shape=block_shape, dtype=dtype)
         memory.map_arena(0, descriptor, writable=True)

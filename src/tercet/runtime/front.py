@@ -5,67 +5,34 @@ import os
 import secrets
 import socket
 import sys
-import time
 
 import uvloop
 
 from tercet.api.app import create_app
 from tercet.api.server import HttpServer
-from tercet.api.service import ServedModel
 from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Ids
 from tercet.cluster_manager.config import GroupConfig
 from tercet.messages.effects import Fact
 from tercet.messages.events import DrainRequested
-from tercet.models import open_model
 from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.codec import Facts
-from tercet.runtime.config import TreeConfig
 from tercet.runtime.control import Beat, Drain, Drained, Failed
 from tercet.runtime.driver import Ports
 from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
-from tercet.runtime.opening import cache_of
+from tercet.runtime.served import open_served, served_names
 from tercet.runtime.service import FrontService
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 from tercet.runtime.telling import Telling
-from tercet.text.chat import open_chat_template
-from tercet.text.load import load_codec
 
 READY_LOOK_S = 0.02
 DRAIN_LOOK_S = 0.02
 FLUSH_S = 5.0
 """How long answers may take to leave once every job has ended."""
 CLUSTER = Address("cluster")
-
-
-def served_names(config: TreeConfig) -> tuple[str, ...]:
-    """Give what clients may call the model; the first is what machines call it."""
-    return config.served_names or (config.model,)
-
-
-def open_served(config: TreeConfig) -> ServedModel:
-    """Open the model as far as text needs it; `Invalid` says why it cannot be served."""
-    model = open_model(config.model, cache=cache_of(config))
-    codec = load_codec(model.tokenizer_source)
-    template = None
-    if codec.templates or config.chat_template is not None:
-        template = open_chat_template(
-            codec, override=config.chat_template, strftime_now=time.strftime
-        )
-    context_max = model.shape.context_max
-    return ServedModel(
-        names=served_names(config),
-        created=int(time.time()),
-        context_max=min(context_max, config.context_max or context_max),
-        vocab=model.shape.vocab,
-        codec=codec,
-        template=template,
-        end_ids=tuple(dict.fromkeys((*model.shape.end_ids, *codec.end_ids))),
-        defaults=model.defaults,
-    )
 
 
 class Front:

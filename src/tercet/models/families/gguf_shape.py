@@ -40,8 +40,7 @@ def shape_from_gguf(
     if rope_factors is not None and len(rope_factors) != head_dim // 2:
         raise unsupported(f"{name} with {len(rope_factors)} rope factors for heads of {head_dim}")
     table = shapes.get("token_embd.weight", ())
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    vocab = table[0] if table else len(tokens) if isinstance(tokens, Sequence) else None
+    vocab = table[0] if table else _num_tokens(metadata)
     bos = fields.ids("tokenizer.ggml.bos_token_id")
     return ModelShape(
         family=name,
@@ -68,6 +67,11 @@ def shape_from_gguf(
         ),
         bos_id=bos[0] if bos else None,
     )
+
+
+def _num_tokens(metadata: Mapping[str, object]) -> int | None:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return len(tokens) if isinstance(tokens, Sequence) else None
 
 
 def _refuse_variants(fields: Fields, name: str) -> None:
