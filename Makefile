@@ -10,6 +10,7 @@ SCENARIO ?= all
 SEED ?= 1
 DATA ?=
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/kernels/*)
+CMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -G Ninja -DTERCET_PYTHON=OFF -DTERCET_TESTS=ON
 INSTALL = $(PIP) install --no-deps --no-build-isolation --editable .
 # Where the peers of `make bench-peers` are installed: outside our environment.
 PEERS ?= .peers
@@ -21,6 +22,7 @@ help:
 	@echo "make test                      every test that fits 15 minutes on two cores"
 	@echo "make check                     lint, strict types, tests/architecture"
 	@echo "make parity                    the whole comparison with transformers"
+	@echo "make native | sanitize | emulate   kernels alone | under sanitizers | as on ARM"
 	@echo "make chaos | soak              kills and hangs for minutes | long runs"
 	@echo "make bench [DATA=folder]       the tables of docs/benchmarks"
 	@echo "make bench-peers               beside OpenVINO GenAI, vLLM and llama.cpp (installs gigabytes)"
@@ -70,6 +72,23 @@ check: $(VENV)/.test
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/architecture
+
+# The kernels' own tests; under sanitizers; and the portable path on another processor, emulated
+# (Debian: apt install g++-aarch64-linux-gnu qemu-user).
+native: setup
+	@$(CMAKE) -B build/native && $(BIN)/cmake --build build/native && \
+	  build/native/native/tests/native_tests
+
+sanitize: setup
+	@for kind in address,undefined thread; do \
+	  $(CMAKE) -B build/sanitize-$$kind -DTERCET_SANITIZE=$$kind && \
+	  $(BIN)/cmake --build build/sanitize-$$kind && \
+	  build/sanitize-$$kind/native/tests/native_tests || exit 1; done
+
+emulate: setup
+	@$(CMAKE) -B build/aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ && $(BIN)/cmake --build build/aarch64 && \
+	  qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/native/tests/native_tests
 
 parity: $(VENV)/.test
 	$(BIN)/python -m pytest -m parity -s tests/parity
