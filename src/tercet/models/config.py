@@ -9,7 +9,7 @@ class ModelCacheConfig:
     """The model cache of a host. Folders are made when something is put into them."""
 
     folder: Path
-    """Holds `models/` (fetched checkpoints), `images/` and `digests/`."""
+    """Holds `models/` (fetched checkpoints), `images/`, `digests/` and `outlines/`."""
     images_bytes_max: int = 20_000_000_000
     """Before one more image is built, images that no process uses go, the least recently used
     first, until all fit into this."""
@@ -28,3 +28,8 @@ class ModelCacheConfig:
     def digests(self) -> Path:
         """Digests of files that were read once."""
         return self.folder / "digests"
+
+    @property
+    def outlines(self) -> Path:
+        """What the heads of checkpoints' files said when they were last read."""
+        return self.folder / "outlines"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 from tercet.models.checkpoints.contract import Checkpoint, TokenizerSource
+from tercet.models.checkpoints.outline import OutlineCache
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import DigestCache, Progress
 from tercet.models.families.build import build
@@ -79,7 +80,7 @@ def open_model(
     if not has_weights(source):
         return _open_cost(source)
     located = locate(source, cache, _stage(progress, "fetch"))
-    checkpoint = open_checkpoint(located.location)
+    checkpoint = open_checkpoint(located.location, OutlineCache(cache.outlines))
     facts = checkpoint.facts()
     program = build(facts.shape)
     if packer is not None:

@@ -19,6 +19,7 @@ from tercet.models.checkpoints.contract import Checkpoint
 from tercet.models.checkpoints.gguf_file import open_gguf
 from tercet.models.checkpoints.hub import HUB_ID, fetch_from_hub
 from tercet.models.checkpoints.huggingface import CONFIG, open_folder
+from tercet.models.checkpoints.outline import OutlineCache
 from tercet.models.checkpoints.random_model import RandomCheckpoint
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import Progress
@@ -56,15 +57,17 @@ def locate(source: str, cache: ModelCacheConfig, progress: Progress | None = Non
     raise _unknown(source, f"did you mean {near[0]}" if near else "no model of this name")
 
 
-def open_checkpoint(location: str) -> Checkpoint:
-    """The checkpoint at a location that `locate` gave."""
+def open_checkpoint(location: str, outlines: OutlineCache | None = None) -> Checkpoint:
+    """The checkpoint at a location that `locate` gave; with `outlines` what was read of its files'
+    heads once is not read again.
+    """
     if location.startswith(RANDOM):
         shape, seed = parse_random(location)
         recipes = build(shape).weights.values()
         tensors = {one.name: one.shape for recipe in recipes for one in sources(recipe)}
         return RandomCheckpoint(location, shape, seed, tensors)
     path = Path(location)
-    return open_folder(path) if path.is_dir() else open_gguf(path)
+    return open_folder(path) if path.is_dir() else open_gguf(path, outlines)
 
 
 def _existing(source: str) -> Path | None:

@@ -7,7 +7,7 @@ dequantizes is read; the package is imported at the first tensor, for it takes a
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,8 +26,10 @@ from tercet.models.checkpoints.contract import (
     stored_otherwise,
     with_path,
 )
-from tercet.models.checkpoints.files import read_piece
-from tercet.models.checkpoints.gguf_header import GgufHeader, GgufTensor, read_header
+from tercet.models.checkpoints.files import read_piece, size_of
+from tercet.models.checkpoints.gguf_header import GgufHeader, GgufTensor, Metadata, read_header
+from tercet.models.checkpoints.outline import OutlineCache
+from tercet.models.digests import FileState, file_state
 from tercet.models.families.gguf_names import (
     ROPE_FACTORS,
     gguf_tensor,
@@ -38,6 +40,8 @@ from tercet.models.families.gguf_shape import shape_from_gguf
 
 PARTS_MAX = 1000
 ROPE_BYTES_MAX = 1 << 16
+OUTLINE_VERSION = 1
+"""Grows when `_Outline` means something else, or what makes it finds more faults."""
 _Element = TypeVar("_Element", np.float32, np.uint8)
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
@@ -45,11 +49,23 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 class _Placed(Struct, frozen=True):
     """A tensor and where its bytes lie."""
 
-    path: Path
+    path: str
     tensor: GgufTensor
     type_name: str
     start: int
     size: int
+
+
+class _Outline(Struct, frozen=True):
+    """What the heads of a model's files say."""
+
+    parts: tuple[tuple[str, FileState], ...]
+    """All files, the first one too."""
+    placed: dict[str, _Placed]
+    short: dict[str, object]
+    """Metadata, without what is long."""
+    long: dict[str, tuple[int, int]]
+    """Where that lies in the first file."""
 
 
 class GgufCheckpoint:
@@ -74,7 +90,7 @@ class GgufCheckpoint:
             name=name,
             shape=tuple(reversed(placed.tensor.dims)),
             dtype=placed.type_name,
-            file=str(placed.path),
+            file=placed.path,
         )
 
     def read(self, name: str) -> F32:
@@ -106,7 +122,7 @@ class GgufCheckpoint:
             return rows
         if rows.shape[0] % (2 * heads):
             raise bad_checkpoint(
-                str(placed.path),
+                placed.path,
                 f"holds tensor {placed.tensor.name!r} with {rows.shape[0]} rows for {heads} heads",
             )
         return unpermute(rows, heads)
@@ -128,7 +144,9 @@ def _in_blocks(placed: _Placed) -> bool:
 
 def _stored_rows(placed: _Placed) -> NDArray[np.uint8]:
     """[rows, bytes of a row] as the file has them."""
-    piece = read_piece(placed.path, placed.start, placed.size, f"tensor {placed.tensor.name!r}")
+    piece = read_piece(
+        Path(placed.path), placed.start, placed.size, f"tensor {placed.tensor.name!r}"
+    )
     return np.frombuffer(piece, np.uint8).reshape(math.prod(placed.tensor.dims[1:]), -1)
 
 
@@ -140,33 +158,65 @@ def _read(placed: _Placed) -> F32:
         array = gguf.dequantize(_stored_rows(placed), kind)
     except NotImplementedError:
         raise bad_checkpoint(
-            str(placed.path),
+            placed.path,
             f"holds tensor {placed.tensor.name!r} as {kind.name}, which isn't read",
         ) from None
     return np.asarray(array, np.float32).reshape(tuple(reversed(placed.tensor.dims)))
 
 
-def open_gguf(path: Path) -> GgufCheckpoint:
-    """The checkpoint with its header checked, all parts of a split file found."""
-    header = read_header(path)
-    parts = _parts(path, header)
-    placed: dict[str, _Placed] = {}
-    for part in parts:
-        part_header = header if part == path else read_header(part)
-        for item in _place(part, part_header):
-            placed[gguf_tensor(item.tensor.name) or item.tensor.name] = item
+def open_gguf(path: Path, outlines: OutlineCache | None = None) -> GgufCheckpoint:
+    """The checkpoint with its header checked, all parts of a split file found.
+
+    With `outlines` a file that is as it was when it was last opened is not read.
+    """
+    outline = None if outlines is None else outlines.recall(path, OUTLINE_VERSION, _Outline)
+    if outline is not None and not _is_present(outline):
+        outline = None
+    if outline is None:
+        outline = _read_outline(path)
+        if outlines is not None:
+            outlines.remember(path, outline.parts[0][1], OUTLINE_VERSION, outline)
+    metadata = Metadata(path, outline.short, outline.long)
     facts = CheckpointFacts(
         kind="gguf",
         path=str(path),
-        shape=_shape(path, header, placed),
-        tokenizer=header.metadata,
-        files=tuple(str(part) for part in parts),
+        shape=_shape(path, metadata, outline.placed),
+        tokenizer=metadata,
+        files=tuple(part for part, _ in outline.parts),
         identity="gguf",
     )
-    return GgufCheckpoint(facts, placed)
+    return GgufCheckpoint(facts, outline.placed)
 
 
-def _shape(path: Path, header: GgufHeader, placed: dict[str, _Placed]) -> ModelShape:
+def _read_outline(path: Path) -> _Outline:
+    """What the files say, every header checked."""
+    size_of(path)
+    states = {path: file_state(path)}
+    header = read_header(path)
+    placed: dict[str, _Placed] = {}
+    for part in _parts(path, header):
+        if part != path:
+            states[part] = file_state(part)
+        part_header = header if part == path else read_header(part)
+        for item in _place(part, part_header):
+            placed[gguf_tensor(item.tensor.name) or item.tensor.name] = item
+    return _Outline(
+        parts=tuple((str(part), state) for part, state in states.items()),
+        placed=placed,
+        short={key: value for key, value in header.metadata.items() if key not in header.long},
+        long=header.long,
+    )
+
+
+def _is_present(outline: _Outline) -> bool:
+    """Whether every part is there as it was."""
+    try:
+        return all(file_state(Path(part)) == state for part, state in outline.parts)
+    except OSError:
+        return False
+
+
+def _shape(path: Path, metadata: Mapping[str, object], placed: dict[str, _Placed]) -> ModelShape:
     """What the metadata and the tensors' shapes say of the model."""
     shapes = {item.tensor.name: tuple(reversed(item.tensor.dims)) for item in placed.values()}
     factors = placed.get(ROPE_FACTORS)
@@ -174,7 +224,7 @@ def _shape(path: Path, header: GgufHeader, placed: dict[str, _Placed]) -> ModelS
         raise bad_checkpoint(str(path), f"is damaged: {ROPE_FACTORS} has {factors.size} bytes")
     try:
         shape = shape_from_gguf(
-            header.metadata,
+            metadata,
             shapes,
             rope_factors=None if factors is None else _read(factors).reshape(-1).tolist(),
         )
@@ -242,7 +292,7 @@ def _place(path: Path, header: GgufHeader) -> list[_Placed]:
                 str(path),
                 f"is damaged: tensor {tensor.name!r} begins at {tensor.offset}, unaligned",
             )
-        placed.append(_Placed(path, tensor, kind.name, start, size))
+        placed.append(_Placed(str(path), tensor, kind.name, start, size))
     end = header.data_start
     for item in sorted(placed, key=lambda item: item.start):
         if item.start < end:

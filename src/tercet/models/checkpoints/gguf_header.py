@@ -9,6 +9,7 @@ seconds for a model of 100 MB, and trusts lengths; this one takes tens of millis
 """
 
 import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ WINDOW_BYTES = 16 << 20
 """How much of a file is read at first: the header of most."""
 HEADER_BYTES_MAX = 1 << 30
 ALIGNMENT_DEFAULT = 32
+LONG_BYTES_MIN = 1 << 12
+"""Metadata of so many bytes is a vocabulary or its like: seldom looked at, slow to read."""
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1",
             10: "<u8", 11: "<i8", 12: "<f8"}  # fmt: skip
@@ -51,6 +54,39 @@ class GgufHeader(Struct, frozen=True):
     data_start: int
     alignment: int
     file_size: int
+    long: dict[str, tuple[int, int]]
+    """Where the values of long metadata lie in the file: start, end."""
+
+
+class Metadata(Mapping[str, object]):
+    """Metadata whose long values are read from the file when somebody looks at them."""
+
+    def __init__(
+        self, path: Path, short: Mapping[str, object], long: Mapping[str, tuple[int, int]]
+    ) -> None:
+        self._path = path
+        self._long = long
+        self._known = dict(short)
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self._known and key in self._long:
+            self._known[key] = _read_value(self._path, key, *self._long[key])
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._known, *self._long]))
+
+    def __len__(self) -> int:
+        return len(dict.fromkeys([*self._known, *self._long]))
+
+
+def _read_value(path: Path, key: str, start: int, end: int) -> object:
+    """The value that lies there."""
+    cursor = _Cursor(read_piece(path, start, end - start, f"the metadata {key!r}"), end - start, 0)
+    try:
+        return cursor.value(cursor.integer("<I"), key)
+    except _DamagedError as error:
+        raise bad_checkpoint(str(path), str(error)) from None
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -88,11 +124,15 @@ def _parse(view: bytearray, size: int) -> GgufHeader:
         raise _DamagedError(f"is {other} GGUF; read are little-endian versions 2 and 3")
     num_tensors, num_pairs = cursor.integer("<Q"), cursor.integer("<Q")
     metadata: dict[str, object] = {}
+    long: dict[str, tuple[int, int]] = {}
     for _ in range(num_pairs):
         key = cursor.string("a key of the metadata", NAME_BYTES_MAX)
         if key in metadata:
             raise _DamagedError(f"is damaged: it holds the metadata key {key!r} twice")
+        start = cursor.place
         metadata[key] = cursor.value(cursor.integer("<I"), key)
+        if cursor.place - start >= LONG_BYTES_MIN:
+            long[key] = start, cursor.place
     tensors: dict[str, GgufTensor] = {}
     for _ in range(num_tensors):
         name = cursor.string("the name of a tensor", NAME_BYTES_MAX)
@@ -107,7 +147,7 @@ def _parse(view: bytearray, size: int) -> GgufHeader:
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise _DamagedError(f"is damaged: general.alignment is {alignment!r}, no power of two")
     data_start = -(-cursor.place // alignment) * alignment
-    return GgufHeader(metadata, tuple(tensors.values()), data_start, alignment, size)
+    return GgufHeader(metadata, tuple(tensors.values()), data_start, alignment, size, long)
 
 
 class _Cursor:
