@@ -28,10 +28,9 @@ def tokens_of(seed, count):
 
 def alone(executable, tokens):
     """Logits of every row of one sequence, a token at a time."""
-    direct, sequence, found = Direct(executable, NUM_BLOCKS), Sequence(), []
-    for token in tokens:
-        found.append(executable.logits(direct.batch([(sequence, [token])], every_row=True)).copy())
-    return np.concatenate(found)
+    direct, sequence = Direct(executable, NUM_BLOCKS), Sequence()
+    steps = (direct.batch([(sequence, [token])], every_row=True) for token in tokens)
+    return np.concatenate([executable.logits(step).copy() for step in steps])
 
 
 def together(executable, members, order):

@@ -1,5 +1,4 @@
-"""The kernels' own tests (native/tests) for every instruction set of this machine, and for ARM under
-emulation where the tools for that are installed.
+"""The kernels' own tests (native/tests): on this machine, and on ARM where emulators are there.
 
 They are built as `make native` and `make emulate` build them; a build that is there is reused.
 """
