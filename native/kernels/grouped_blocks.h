@@ -113,20 +113,34 @@ struct Q4 {
 
 struct Q8_0 {
   static constexpr int64_t kGroups = 1, kBytes = 8 * kQuads + kHalves;
-  static constexpr int kOffset = 128;
+  static constexpr int kStored = 128;  // is in the panel's bytes
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+  // Magnitudes by numbers that carry the sign: pairs of products fit in 16 bits.
+  static constexpr int kOffset = 0;
+  TERCET_LEAF static Words code(const uint8_t* from) { return load_words(from) ^ 0x80808080u; }
+  TERCET_LEAF static Ints dot(Ints sum, Words codes, Words x) {
+    const __m256i signs = __m256i(codes);
+    const __m256i pairs =
+        _mm256_maddubs_epi16(_mm256_abs_epi8(signs), _mm256_sign_epi8(__m256i(x), signs));
+    return sum + Ints(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+#else
+  static constexpr int kOffset = kStored;
+  TERCET_LEAF static Words code(const uint8_t* from) { return load_words(from); }
+  TERCET_LEAF static Ints dot(Ints sum, Words codes, Words x) { return dot_u8s8(sum, codes, x); }
+#endif
   static constexpr bool kMinima = false, kParts = false;
 
   TERCET_LEAF static CodePair codes(const uint8_t* block, int64_t, int pair, int64_t output) {
-    return {load_words(block + pair * kQuads + output * 4),
-            load_words(block + (4 + pair) * kQuads + output * 4)};
+    return {code(block + pair * kQuads + output * 4),
+            code(block + (4 + pair) * kQuads + output * 4)};
   }
-  TERCET_LEAF static Ints dot(Ints sum, Words codes, Words x) { return dot_u8s8(sum, codes, x); }
   TERCET_LEAF static Floats scales(const uint8_t* block, int64_t, int64_t output) {
     return halves(block + 8 * kQuads + output * 2);
   }
   TERCET_LEAF static float value(const uint8_t* block, int64_t, int number, int64_t output) {
-    const int code = block[number / 4 * kQuads + output * 4 + number % 4];
-    return float(code - kOffset) * half_at(block + 8 * kQuads, output);
+    const int stored = block[number / 4 * kQuads + output * 4 + number % 4];
+    return float(stored - kStored) * half_at(block + 8 * kQuads, output);
   }
 };
 
