@@ -26,6 +26,8 @@ def ladder(system: str, url: str, turn: int) -> list[Load]:
     """The closed loop and every share of it."""
     warm(url)
     closed = one_load(system, url, turn, rate=0.0)
+    if closed.failed:
+        raise RuntimeError(f"{closed.failed} of {REQUESTS} requests failed")
     rate = closed.tokens_per_s / OUTPUT
     return [closed, *(one_load(system, url, turn, rate=share * rate) for share in SHARES)]
 

@@ -19,7 +19,10 @@ import openvino_genai as genai
 
 from benchmarks.peers.drivers.openvino import Handle, generation, scheduling
 
-HEAD = "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n"
+HEAD = (
+    "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n"
+    "connection: close\r\n\r\n"
+)
 
 
 @dataclass(eq=False)
@@ -92,10 +95,11 @@ class Server:
         body = await reader.readexactly(length)
         if head.startswith("GET"):
             writer.write(HEAD.format(kind="application/json").encode())
-            writer.write(json.dumps({"data": [{"id": "model"}]}).encode())
+            _chunk(writer, json.dumps({"data": [{"id": "model"}]}))
         else:
             writer.write(HEAD.format(kind="text/event-stream").encode())
             await self._complete(json.loads(body), writer)
+        _chunk(writer, "")  # the end
         await writer.drain()
         writer.close()
 
@@ -114,13 +118,18 @@ class Server:
             said = text
             await writer.drain()
         usage = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": len(ids)}
-        writer.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
-        writer.write(b"data: [DONE]\n\n")
+        _chunk(writer, f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n")
+        _chunk(writer, "data: [DONE]\n\n")
 
 
 def _event(writer: asyncio.StreamWriter, text: str, finish: str | None) -> None:
     choice = {"index": 0, "text": text, "finish_reason": finish}
-    writer.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+    _chunk(writer, f"data: {json.dumps({'choices': [choice]})}\n\n")
+
+
+def _chunk(writer: asyncio.StreamWriter, text: str) -> None:
+    data = text.encode()
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
 async def main() -> None:
