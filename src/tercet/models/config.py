@@ -9,7 +9,8 @@ class ModelCacheConfig:
     """The model cache of a host. Folders are made when something is put into them."""
 
     folder: Path
-    """Holds `models/` (fetched checkpoints), `images/`, `digests/` and `outlines/`."""
+    """Holds `models/` (fetched checkpoints), `images/`, `digests/`, `outlines/` and
+    `vocabularies/`."""
     images_bytes_max: int = 20_000_000_000
     """Before one more image is built, images that no process uses go, the least recently used
     first, until all fit into this."""
@@ -33,3 +34,8 @@ class ModelCacheConfig:
     def outlines(self) -> Path:
         """What the heads of checkpoints' files said when they were last read."""
         return self.folder / "outlines"
+
+    @property
+    def vocabularies(self) -> Path:
+        """Vocabularies of GGUF files, laid out to be mapped (`text.compact`)."""
+        return self.folder / "vocabularies"

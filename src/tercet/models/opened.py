@@ -43,6 +43,8 @@ class OpenedModel:
     """Quantized and fused."""
     fingerprint: str
     """Hex; differs where the weights or the program do."""
+    content: str = ""
+    """Hex; differs where the checkpoint's files do. Empty for a model without any (`cost`)."""
     tokenizer_source: TokenizerSource
     defaults: SamplingDefaults = NEUTRAL
     image: MappedImage | None = field(default=None, repr=False)
@@ -113,6 +115,7 @@ def open_model(
         shape=facts.shape,
         program=program,
         fingerprint=_hash("model", content, repr(program)),
+        content=content,
         tokenizer_source=facts.tokenizer,
         defaults=facts.defaults,
         image=image,

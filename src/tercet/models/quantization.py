@@ -15,7 +15,7 @@ from tercet.program.formats import Format
 from tercet.program.operations import Embed
 from tercet.program.program import Program
 from tercet.program.quantize import matrices
-from tercet.program.recipes import sources
+from tercet.program.recipes import Recipe, sources
 from tercet.program.tensors import Axis
 
 QUANTIZATIONS = ("auto", "none", "int8", "int4")
@@ -42,7 +42,8 @@ def choose_formats(
         )
     if quantization == "auto" and plain is Format.F32:
         quantization = "none"
-    held = {name: _held(program, name, tensor_type) for name in matrices(program)}
+    weights = program.weights
+    held = {name: _held(weights[name], tensor_type) for name in matrices(program)}
     tables = _tables(program)
     in_int8 = Format.INT8.tensor_type in held.values()
     in_int4 = any(_OF_TYPE.get(one) in _FOUR_BITS for one in held.values())
@@ -63,9 +64,9 @@ def choose_formats(
     return formats
 
 
-def _held(program: Program, name: str, tensor_type: TensorType) -> str:
+def _held(recipe: Recipe, tensor_type: TensorType) -> str:
     """The type in which the checkpoint holds all of a weight; F32 where its parts differ."""
-    types = {tensor_type(one.name) for one in sources(program.weights[name])}
+    types = {tensor_type(one.name) for one in sources(recipe)}
     return types.pop() if len(types) == 1 else Format.F32.tensor_type
 
 

@@ -1,13 +1,14 @@
 """The model as clients see it: names, text, limits."""
 
 import time
+from collections.abc import Mapping
 
 from tercet.api.service import ServedModel
 from tercet.models import OpenedModel, open_model
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.opening import cache_of
 from tercet.text.codec import Codec
-from tercet.text.load import load_codec
+from tercet.text.load import codec_of, load_codec
 
 
 def served_names(config: TreeConfig) -> tuple[str, ...]:
@@ -19,6 +20,26 @@ def open_served(config: TreeConfig) -> ServedModel:
     """Open the model as far as text needs it; `Invalid` says why it cannot be served."""
     model = open_model(config.model, cache=cache_of(config))
     return serve_model(config, model, load_codec(model.tokenizer_source))
+
+
+def quick_codec(config: TreeConfig, model: OpenedModel) -> Codec:
+    """Give the model's codec without building the whole of its tokenizer, where that is possible:
+    for who has few and short texts to cut.
+    """
+    if not isinstance(model.tokenizer_source, Mapping):
+        return load_codec(model.tokenizer_source)
+    # The front, which builds the whole anyway, has no use for arrays.
+    from tercet.text.compact import keep_compact, load_compact
+    from tercet.text.gguf_source import read_gguf
+
+    path = cache_of(config).vocabularies / f"{model.content}.vocabulary"
+    known = load_compact(path, model.content)
+    if known is not None:
+        return known
+    vocabulary = read_gguf(model.tokenizer_source)
+    codec = codec_of(vocabulary)
+    keep_compact(path, model.content, vocabulary)
+    return codec
 
 
 def serve_model(

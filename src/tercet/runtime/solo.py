@@ -42,9 +42,8 @@ from tercet.runtime.front_machines import MakeJobExecutor
 from tercet.runtime.inline import EPOCH, Inline, Recording
 from tercet.runtime.memory_budget import free_memory, plan_memory
 from tercet.runtime.opening import Opened, open_configured
-from tercet.runtime.served import serve_model
+from tercet.runtime.served import quick_codec, serve_model
 from tercet.task_executor.config import Capacity
-from tercet.text.load import load_codec
 
 FRONT = Address("front/0")
 CLUSTER = Address("cluster")
@@ -185,9 +184,7 @@ def open_solo(
     over("open")
     executable = compile_model(opened.model, opened.device, opened.options)
     over("compile")
-    served = serve_model(
-        config, opened.model, load_codec(opened.model.tokenizer_source), chats=chats
-    )
+    served = serve_model(config, opened.model, quick_codec(config, opened.model), chats=chats)
     over("tokenizer")
     capacity = _capacity(config, opened, executable, context_max=served.context_max)
     engine = build_engine(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
@@ -12,19 +13,52 @@ from tercet.text.vocabulary import Vocabulary
 _SHORT_CHARS = 2048
 
 
+class Tokenizers(Protocol):
+    """Where a codec has its tokenizers from."""
+
+    def of(self, text: str, *, special: bool) -> Tokenizer:
+        """One that cuts this text as the model's does; `special`: control tokens that are spelled
+        in the text become those tokens.
+        """
+        ...
+
+    def whole(self) -> Tokenizer:
+        """The model's, for any text."""
+        ...
+
+
+class Whole:
+    """The same tokenizer for every text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def of(self, text: str, *, special: bool) -> Tokenizer:
+        del text
+        return self._tokenizer if special else self._plain
+
+    def whole(self) -> Tokenizer:
+        return self._tokenizer
+
+    @cached_property
+    def _plain(self) -> Tokenizer:
+        """The same tokenizer, blind to control tokens; two threads may both build it."""
+        plain = Tokenizer.from_str(self._tokenizer.to_str())
+        plain.encode_special_tokens = True
+        return plain
+
+
 class Codec:
     """A tokenizer; immutable, so any thread may use it. While a long text is encoded other threads
     go on.
     """
 
-    def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
+    def __init__(self, vocabulary: Vocabulary, tokenizers: Tokenizers) -> None:
         self._vocabulary = vocabulary
-        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
         self._pieces = vocabulary.pieces
         self._special = vocabulary.special_ids
-        self._shown = tuple(
-            b"" if index in self._special else piece for index, piece in enumerate(self._pieces)
-        )
+        self._shown = vocabulary.shown()
 
     @property
     def vocab_size(self) -> int:
@@ -62,7 +96,7 @@ class Codec:
     @property
     def definition(self) -> str:
         """The tokenizer in the JSON form that the `tokenizers` library reads."""
-        return self._tokenizer.to_str()
+        return self._tokenizers.whole().to_str()
 
     @property
     def strips_space(self) -> bool:
@@ -76,8 +110,8 @@ class Codec:
         their characters are text like any other. `add_bos`: put around the text what the model
         was trained with (often a beginning token, often nothing); a rendered chat has its own.
         """
-        tokenizer = self._tokenizer if special else self._plain
         try:
+            tokenizer = self._tokenizers.of(text, special=special)
             if len(text) > _SHORT_CHARS:
                 # The library releases the interpreter for batches only.
                 return tokenizer.encode_batch_fast([text], add_special_tokens=add_bos)[0].ids
@@ -123,10 +157,3 @@ class Codec:
 
     def is_special(self, index: int) -> bool:
         return index in self._special
-
-    @cached_property
-    def _plain(self) -> Tokenizer:
-        """The same tokenizer, blind to control tokens; two threads may both build it."""
-        plain = Tokenizer.from_str(self._tokenizer.to_str())
-        plain.encode_special_tokens = True
-        return plain

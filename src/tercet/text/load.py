@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 from tercet.text.bytes_source import read_bytes
-from tercet.text.codec import Codec
+from tercet.text.codec import Codec, Whole
 from tercet.text.folder_source import read_folder
 from tercet.text.gguf_source import read_gguf
 from tercet.text.library import parse_tokenizer
+from tercet.text.vocabulary import Vocabulary
 
 Source = Mapping[str, object] | Path | Literal["bytes"]
 """Metadata of a GGUF file (`tokenizer.*`), a folder in Hugging Face layout, or bytes."""
@@ -17,7 +18,12 @@ Source = Mapping[str, object] | Path | Literal["bytes"]
 def load_codec(source: Source) -> Codec:
     """The tokenizer of that source; `Invalid` says what is wrong or not supported."""
     if isinstance(source, Path):
-        return Codec(*read_folder(source))
-    vocabulary = read_bytes() if source == "bytes" else read_gguf(source)
+        vocabulary, tokenizer = read_folder(source)
+        return Codec(vocabulary, Whole(tokenizer))
+    return codec_of(read_bytes() if source == "bytes" else read_gguf(source))
+
+
+def codec_of(vocabulary: Vocabulary) -> Codec:
+    """The codec of a vocabulary that was read with its definition."""
     tokenizer = parse_tokenizer(vocabulary.definition, source="tokenizer.ggml")
-    return Codec(vocabulary, tokenizer)
+    return Codec(vocabulary, Whole(tokenizer))

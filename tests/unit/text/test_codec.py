@@ -105,8 +105,9 @@ def test_others_go_on_while_a_long_text_is_encoded(monkeypatch, special):
     The library keeps the interpreter while it encodes one text, and releases it for a batch.
     """
     made = codec("bytes")
-    watched = Watched(made._tokenizer if special else made._plain)
-    monkeypatch.setattr(made, "_tokenizer" if special else "_plain", watched)
+    source = made._tokenizers
+    watched = Watched(source._tokenizer if special else source._plain)
+    monkeypatch.setattr(source, "_tokenizer" if special else "_plain", watched)
     for length in (10, 1000, 10_000, 1_000_000):
         assert len(made.encode("a" * length, special=special, add_bos=False)) == length
     assert watched.held < 10_000

@@ -73,6 +73,9 @@ class Metadata(Mapping[str, object]):
             self._known[key] = _read_value(self._path, key, *self._long[key])
         return self._known[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._known or key in self._long
+
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._known, *self._long]))
 
