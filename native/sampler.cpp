@@ -26,6 +26,12 @@ void check_ids(const char* what, const int32_t* ids, int64_t count, int64_t voca
                                   std::to_string(vocab));
 }
 
+void check_ends(const char* what, const int32_t* ends, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row)
+    if (ends[row] < (row > 0 ? ends[row - 1] : 0))
+      throw std::invalid_argument(std::string("ends of a ") + what + " do not ascend");
+}
+
 // A score after repetition, frequency and presence penalties, in float64; infinite scores stay as
 // they are, since 0 x inf would be NaN.
 float penalized(float score, int32_t count, const Sampling& sampling, int64_t row) {
@@ -147,6 +153,8 @@ void write_logprobs(const Row& row, const TopTwo& top) {
 
 void check_sampling(const Sampling& sampling, int64_t rows, int64_t vocab) {
   if (rows == 0) return;
+  check_ends("history", sampling.history_ends, rows);
+  check_ends("bias", sampling.bias_ends, rows);
   check_ids("history", sampling.history_ids, sampling.history_ends[rows - 1], vocab, 0);
   check_ids("bias", sampling.bias_ids, sampling.bias_ends[rows - 1], vocab, 0);
   check_ids("scored_ids", sampling.scored_ids, rows, vocab, -1);

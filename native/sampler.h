@@ -51,7 +51,8 @@ struct SampleScratch {
   std::vector<uint64_t> keys;
 };
 
-// Throws std::invalid_argument where a history or bias of these rows names a token that is none.
+// Throws std::invalid_argument where a history or bias of these rows names a token that is none,
+// or their ends do not ascend.
 void check_sampling(const Sampling& sampling, int64_t rows, int64_t vocab);
 
 // Draws from row `row` of the step, whose logits (vocab of them) are given; they are scratch space
