@@ -2,12 +2,11 @@
 alone, in any company, in chunks of any size, at any number of threads.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from native_models import ISAS, SHAPES, native_model
 
 from tercet.devices.direct import Direct, Sequence, greedy
@@ -105,7 +104,7 @@ def test_tokens_and_logprobs_are_the_same_in_any_company(temperature, top_k, top
         direct = Direct(executable, 96)
         work = [(Sequence(), tokens_of(5 if i == at else 50 + i, 9)) for i in range(count)]
         ones = np.ones(count, np.float32)
-        sampling = dataclasses.replace(
+        sampling = replace(
             greedy(count),
             temperature=ones * np.float32(temperature),
             top_k=np.full(count, top_k, np.int32),
@@ -113,7 +112,7 @@ def test_tokens_and_logprobs_are_the_same_in_any_company(temperature, top_k, top
             seed=np.where(np.arange(count) == at, 77, 5).astype(np.uint64),
             num_logprobs=np.full(count, 3, np.int32),
         )
-        out = executable.run(dataclasses.replace(direct.batch(work), sampling=sampling))
+        out = executable.run(replace(direct.batch(work), sampling=sampling))
         return [
             np.asarray(array)[at].tobytes()
             for array in (out.tokens, out.logprobs, out.ranks, out.top_ids, out.top_logprobs)

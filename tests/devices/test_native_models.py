@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from native_models import ISAS, MADE, SHAPES, native_model, reference_model, shape_of, stored
 
 from tercet.base.errors import Invalid
@@ -85,27 +86,23 @@ def test_a_step_without_rows_or_logits_is_a_step():
     ],
 )
 def test_contradictions_are_named_before_anything_is_read(field, values, sentence):
-    import dataclasses
-
     executable = native_model("llama", Format.INT8, ISAS[0])
     direct = Direct(executable, 4)
     batch = direct.batch([(Sequence(), [5])])
-    wrong = dataclasses.replace(batch, **{field: np.array(values, np.int32)})
+    wrong = replace(batch, **{field: np.array(values, np.int32)})
     with pytest.raises(ValueError, match=sentence):
         executable.run(wrong)
 
 
 def test_numbers_that_are_none_are_named(monkeypatch):
     """NaN weights surface as an error, with TERCET_CHECK one that names the operation."""
-    import dataclasses
-
     from native_models import arranged
 
     program = arranged(SHAPES["llama"], Format.BF16)
     weights = stored(program, CpuPacker(native()))
     bad = weights["layers.1.norm2"].data.copy()
     bad.view(np.float32)[3] = np.nan
-    weights["layers.1.norm2"] = dataclasses.replace(weights["layers.1.norm2"], data=bad)
+    weights["layers.1.norm2"] = replace(weights["layers.1.norm2"], data=bad)
     for check, sentence in (("", "row 0 are not finite"), ("1", "operation .*layers.1")):
         monkeypatch.setenv("TERCET_CHECK", check)
         executable = CpuDevice().compile(program, weights)

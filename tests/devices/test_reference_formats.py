@@ -1,10 +1,9 @@
 """Products of the reference device with quantized weights, against their formulas."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import single_operations
+from msgspec.structs import replace
 from single_operations import operation, table
 
 from tercet.devices.direct import Direct, Sequence
@@ -88,7 +87,7 @@ def test_a_lookup_gives_the_stored_numbers_of_a_tied_table() -> None:
     x = table("x", 5)
     program, every = single_operations.program_of([], {"x": x}, {}, "x", 5)
     given = [
-        dataclasses.replace(one, recipe=Quantized(one.recipe, Format.INT8))
+        replace(one, recipe=Quantized(one.recipe, Format.INT8))
         if one.name == "table.x" and one.recipe is not None
         else one
         for one in program.tensors.values()

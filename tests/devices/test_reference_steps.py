@@ -1,9 +1,8 @@
 """Whole steps of the reference device: fusion, company, empty steps, contradictions."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tercet.base.errors import InvariantBroken
 from tercet.base.model import ModelShape

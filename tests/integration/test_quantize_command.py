@@ -17,8 +17,8 @@ from tercet.models import ModelCacheConfig, OpenedModel, open_model
 from tercet.models.sources import open_checkpoint
 from tercet.program.formats import Format
 from tercet.program.recipes import format_of
-from tercet.text.load import load_codec
 from tercet.text.bytelevel import ALPHABET
+from tercet.text.load import load_codec
 
 TEXT = "The quick brown fox jumps over the lazy dog, again and again. " * 30
 

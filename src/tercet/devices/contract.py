@@ -8,10 +8,10 @@ B entries of all block tables together.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from tercet.program.packing import Packer, StoredWeight
@@ -24,8 +24,7 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(Struct, frozen=True, kw_only=True):
     """How each of R logits rows becomes a token; parallel arrays of R entries.
 
     Penalties read token history as CSR: `history_ids[history_ends[r-1]:history_ends[r]]` with the
@@ -55,8 +54,7 @@ class Sampling:
     """-1: none; k: the chosen token's and the k best."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """One step over S sequences. Rows of a sequence are consecutive, in order of position."""
 
     ids: I32
@@ -81,8 +79,7 @@ class Batch:
     """For devices that compute nothing (`cost`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeUp:
+class MadeUp(Struct, frozen=True, kw_only=True):
     """What a device without weights needs to invent a token, parallel to the R rows."""
 
     vocab: int
@@ -91,8 +88,7 @@ class MadeUp:
     """[R] position at which to draw an end id; -1: never."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Outputs:
+class Outputs(Struct, kw_only=True):
     """What a step gave, R entries each; arrays are the caller's to keep."""
 
     tokens: I32
@@ -119,8 +115,7 @@ KvDtype = Literal["auto", "float32", "bf16", "int8"]
 """How keys and values may be kept; `auto` is the device's own choice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
+class CompileOptions(Struct, frozen=True, kw_only=True):
     """What a person may choose of an executable besides the program."""
 
     kv_dtype: KvDtype = "auto"
@@ -175,7 +170,7 @@ class Device(Protocol):
         self,
         program: Program,
         weights: Mapping[str, StoredWeight],
-        options: CompileOptions = CompileOptions(),
+        options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
     ) -> Executable:
         """The program ready to run over these weights, as `packer` stored them, by the names that
         it gives them. `Invalid` as `check` says.

@@ -4,18 +4,16 @@ Attributes are a closed union of small records, one for each name, so that a dev
 inference and the costs each `match` over the same list. Shapes below leave out the row group g.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tercet.program.tensors import RowGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Embed:
+class Embed(Struct, frozen=True):
     """ids[], W[V, D] -> x[D]: row `ids` of W."""
 
 
-@dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Struct, frozen=True):
     """x[..., D], w[D] -> x / sqrt(mean(x^2) + eps) * w over the last dimension.
 
     RMSNorm: Zhang and Sennrich 2019, section 4.
@@ -24,8 +22,7 @@ class Norm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Struct, frozen=True):
     """x[*K], W[*N, *K](, b[*N]) -> y[*N]: contracts the trailing dimensions of W with x.
 
     With `splits` the first dimension of N is cut into outputs of these sizes. A `gated` one holds
@@ -38,8 +35,7 @@ class Linear:
     gated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Angles:
+class Angles(Struct, frozen=True):
     """positions[] -> cs[2, d]: cosines and signed sines for `Rope`, once a step.
 
     Frequency i of d/2 is theta^(-2i/d) / divisors[i] (`divisors` empty: 1); both halves of a head
@@ -51,18 +47,15 @@ class Angles:
     divisors: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(Struct, frozen=True):
     """cs[2, d], x1[H1, d], x2[H2, d], ... -> the same, rotated: x cs[0] + swap_halves(x) cs[1]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """state, x1[H, d], x2[H, d], ... -> nothing: the rows' entries are in the state afterwards."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attend:
+class Attend(Struct, frozen=True):
     """q[H, d], state[2, KV, d] -> y[H, d]: softmax(scale q k) v over the row's sequence.
 
     Causal: a row sees keys up to its own position. H is a multiple of KV; consecutive query heads
@@ -72,31 +65,26 @@ class Attend:
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
-class Glu:
+class Glu(Struct, frozen=True):
     """gate[F], up[F] -> silu(gate) * up (Shazeer 2020, SwiGLU)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Struct, frozen=True):
     """x[...], y[...] -> x + y."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """x[D] of group T -> x[D] of group R: the rows whose logits are wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """logits[V] -> tokens[]: drawn as the batch's sampling parameters say."""
 
 
 Attributes = Embed | Norm | Linear | Angles | Rope | Append | Attend | Glu | Add | Rows | Sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """One operation over named tensors; its work grows with the rows of `group`."""
 
     attributes: Attributes

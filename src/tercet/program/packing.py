@@ -5,10 +5,10 @@ the device reads them in place (`StoredWeight`). What the bytes mean is the devi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tercet.program.formats import Format
@@ -76,8 +76,7 @@ class Packer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredWeight:
+class StoredWeight(Struct, frozen=True):
     """A weight as a packer left it."""
 
     data: NDArray[np.uint8]

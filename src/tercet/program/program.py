@@ -1,7 +1,8 @@
 """A program: the list of operations that one step of a model is, with every tensor's type."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tercet.base.errors import must
 from tercet.program.inference import infer
@@ -10,8 +11,7 @@ from tercet.program.recipes import Recipe
 from tercet.program.tensors import Kind, Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """What a step computes. `tensors` holds inputs, weights, states and all values, by name.
 
     Operations are in an order in which each reads only what exists; a state is read after the
@@ -45,7 +45,7 @@ class Program:
         outputs = ", ".join(str(self.tensors[name]) for name in operation.outputs)
         attributes = ", ".join(
             f"{key}={getattr(operation.attributes, key)}"
-            for key in type(operation.attributes).__slots__
+            for key in type(operation.attributes).__struct_fields__
             if getattr(operation.attributes, key)
         )
         call = f"{operation.name}({', '.join(operation.inputs)})"

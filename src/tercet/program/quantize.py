@@ -4,10 +4,11 @@ Only what `Linear` multiplies with and `Embed` looks up changes; norms and biase
 Apply before `fuse`.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tercet.base.errors import InvariantBroken, must
 from tercet.program.formats import Format
@@ -47,7 +48,7 @@ def _stored(tensor: Tensor, form: Format, columns: int) -> Tensor:
     must(columns % form.block == 0, f"{tensor} has rows of {columns}, not for {form}")
     if form is Format.F32 or tensor.recipe is None:
         return tensor
-    return dataclasses.replace(tensor, recipe=_wrap(tensor.recipe, form))
+    return replace(tensor, recipe=_wrap(tensor.recipe, form))
 
 
 def _wrap(recipe: Recipe, form: Format) -> Recipe:

@@ -7,10 +7,10 @@ recipe knows its shape without reading anything, so that a checkpoint is checked
 
 import math
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tercet.base.errors import InvariantBroken, must
@@ -20,16 +20,14 @@ from tercet.program.rounding import symmetric8, to_bfloat16, to_q4_1, to_q8_0
 Number = TypeVar("Number", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True)
-class Ckpt:
+class Ckpt(Struct, frozen=True):
     """A tensor of the checkpoint by its canonical (Hugging Face) name, with its expected shape."""
 
     name: str
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Concat:
+class Concat(Struct, frozen=True):
     """Parts one after another along the first axis."""
 
     parts: tuple["Recipe", ...]
@@ -41,16 +39,14 @@ class Concat:
         return (sum(part.shape[0] for part in self.parts), *tails[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Reshape:
+class Reshape(Struct, frozen=True):
     """The same elements in the same order under another shape."""
 
     source: "Recipe"
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Entries start (inclusive) to stop (exclusive) of the first axis."""
 
     source: "Recipe"
@@ -63,8 +59,7 @@ class Slice:
         return (self.stop - self.start, *self.source.shape[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Interleave:
+class Interleave(Struct, frozen=True):
     """Two parts of equal shape by turns, `RUN` entries of the first axis from each: what belongs
     together lies together, for kernels that gate one with the other.
     """
@@ -83,8 +78,7 @@ RUN = 16
 """Neighbouring entries of one part in an interleaved weight: the lanes of a vector."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(Struct, frozen=True):
     """The source's numbers as this format can say them; a row is an entry of the first axis."""
 
     source: "Recipe"

@@ -1,7 +1,8 @@
 """Tensors of a program: at most one symbolic dimension, the first, and it names a row group."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from tercet.program.formats import Format
 from tercet.program.recipes import Recipe, format_of
@@ -48,8 +49,7 @@ class Dtype(StrEnum):
         return 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """A name with a type: `dtype[group, *dims]`; a weight has no group but a recipe.
 
     A state's dims are what one token leaves: [number of tensors appended, *their dims].

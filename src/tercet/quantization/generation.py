@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape

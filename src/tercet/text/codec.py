@@ -68,7 +68,8 @@ class Codec:
     @cached_property
     def token_bytes_max(self) -> int:
         """Length of the longest token: a text of so many bytes has at least one token."""
-        return max(map(len, self._pieces), default=1)
+        known = self._vocabulary.longest
+        return max(map(len, self._pieces), default=1) if known is None else known
 
     @property
     def end_ids(self) -> tuple[int, ...]:

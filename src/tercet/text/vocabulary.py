@@ -27,6 +27,8 @@ class Vocabulary:
     """Chat templates by name; `default` is the one that is used."""
     named: Mapping[str, str] = field(default_factory=dict)
     """Texts of tokens by role (`bos_token`, `eos_token`, ...): variables of the templates."""
+    longest: int | None = None
+    """Bytes of the longest piece, where that is known already."""
 
     def shown(self) -> Sequence[bytes]:
         """Token id -> its bytes, without those of control tokens."""

@@ -1,7 +1,5 @@
-from dataclasses import replace
-
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 from small_programs import LLAMA
 
 from tercet.base.errors import InvariantBroken
@@ -91,12 +89,12 @@ def test_fuse_joins_what_reads_the_same_input_and_keeps_the_order_of_parts() -> 
 
 
 def test_fuse_joins_biases_too() -> None:
-    program = fuse(build(changed(LLAMA, family="qwen2", attention_bias=True)))
+    program = fuse(build(replace(LLAMA, family="qwen2", attention_bias=True)))
     assert program.weights["layers.0.q_bias_k_bias_v_bias"].shape == (8, 6)
 
 
 def test_tied_embeddings_are_one_weight() -> None:
-    tied = build(changed(LLAMA, tied_embeddings=True))
+    tied = build(replace(LLAMA, tied_embeddings=True))
     assert "head" in build(LLAMA).weights
     assert "head" not in tied.weights
 
@@ -115,7 +113,7 @@ def test_costs_are_linear_in_the_sizes_and_count_weights_once() -> None:
     total = cost(program)
     per_token = sum(
         2 * tensor.recipe.shape[0] * tensor.recipe.shape[1]
-        for tensor in build(changed(LLAMA, num_heads=2, num_kv_heads=2)).of_kind(Kind.WEIGHT)
+        for tensor in build(replace(LLAMA, num_heads=2, num_kv_heads=2)).of_kind(Kind.WEIGHT)
         if tensor.recipe is not None and len(tensor.recipe.shape) == 2 and "layers" in tensor.name
     )
     assert total.flops.t > per_token
@@ -142,7 +140,7 @@ def test_cost_of_single_operations() -> None:
 
 
 def test_folded_costs_do_not_grow_with_depth() -> None:
-    shallow, deep = build(LLAMA), build(changed(LLAMA, num_layers=40))
+    shallow, deep = build(LLAMA), build(replace(LLAMA, num_layers=40))
     assert folded(shallow).keys() == folded(deep).keys()
     assert sum(folded(deep).values()) == len(deep.operations)
 
