@@ -5,7 +5,6 @@
 any other is refused by name. Whatever is in no list is refused with the nearest known name.
 """
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import NoReturn
@@ -218,5 +217,7 @@ def _check_not_served(name: str, value: object, table: Table) -> None:
 
 def _nearest(name: str, table: Table) -> str:
     known = sorted(table.served | table.idle.keys() | table.refused.keys())
+    import difflib  # only for a mistake
+
     near = difflib.get_close_matches(name[:64], known, n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""

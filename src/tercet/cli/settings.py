@@ -6,8 +6,6 @@ kind, is `Invalid` in a sentence that names the nearest key or the expected kind
 """
 
 import dataclasses
-import difflib
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +67,8 @@ def resolve(schema: type[T], sources: Sequence[Source]) -> Resolved[T]:
 
 def file_source(path: Path) -> Source:
     """The values of a TOML file."""
+    import tomllib
+
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -91,6 +91,8 @@ def set_source(assignments: Sequence[str]) -> Source:
 
 def unknown_key(name: str, known: Mapping[str, object], origin: str) -> Invalid:
     """The error that names the nearest key that exists."""
+    import difflib  # only for a mistake
+
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     if not near:
         last = name.rsplit(".", 1)[-1]
@@ -168,6 +170,8 @@ def _flatten(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
 
 
 def _toml_value(text: str) -> object:
+    import tomllib  # most commands are given no value
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

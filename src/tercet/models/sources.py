@@ -9,7 +9,6 @@
 A path wins over an id of the hub that is spelled alike.
 """
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,10 +16,7 @@ from msgspec import Struct
 from tercet.base.errors import Invalid
 from tercet.models.checkpoints.contract import Checkpoint
 from tercet.models.checkpoints.gguf_file import open_gguf
-from tercet.models.checkpoints.hub import HUB_ID, fetch_from_hub
-from tercet.models.checkpoints.huggingface import CONFIG, open_folder
 from tercet.models.checkpoints.outline import OutlineCache
-from tercet.models.checkpoints.random_model import RandomCheckpoint
 from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import Progress
 from tercet.models.families.build import build
@@ -50,8 +46,12 @@ def locate(source: str, cache: ModelCacheConfig, progress: Progress | None = Non
         return _locate_path(path.absolute())
     if source.startswith(("/", "./", "../", "~")) or source.endswith(".gguf"):
         raise _unknown(source, "no such file or folder")
+    from tercet.models.checkpoints.hub import HUB_ID, fetch_from_hub
+
     if HUB_ID.fullmatch(source):
         return Located(name=source, location=str(fetch_from_hub(source)))
+    from difflib import get_close_matches  # only for a mistake
+
     names = [known.name for known in REGISTRY]
     near = get_close_matches(source, names, 1)
     raise _unknown(source, f"did you mean {near[0]}" if near else "no model of this name")
@@ -62,12 +62,18 @@ def open_checkpoint(location: str, outlines: OutlineCache | None = None) -> Chec
     heads once is not read again.
     """
     if location.startswith(RANDOM):
+        from tercet.models.checkpoints.random_model import RandomCheckpoint
+
         shape, seed = parse_random(location)
         recipes = build(shape).weights.values()
         tensors = {one.name: one.shape for recipe in recipes for one in sources(recipe)}
         return RandomCheckpoint(location, shape, seed, tensors)
     path = Path(location)
-    return open_folder(path) if path.is_dir() else open_gguf(path, outlines)
+    if path.is_dir():
+        from tercet.models.checkpoints.huggingface import open_folder
+
+        return open_folder(path)
+    return open_gguf(path, outlines)
 
 
 def _existing(source: str) -> Path | None:
@@ -84,6 +90,8 @@ def _existing(source: str) -> Path | None:
 def _locate_path(path: Path) -> Located:
     if not path.is_dir():
         return Located(name=path.stem, location=str(path))
+    from tercet.models.checkpoints.huggingface import CONFIG
+
     files = sorted(path.glob("*.gguf"))
     if files and not (path / CONFIG).exists():
         if len(files) > 1 and "-00001-of-" not in files[0].name:

@@ -5,7 +5,6 @@ device makes tokens up. Both speak plain bytes.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from tercet.base.errors import Invalid
 from tercet.base.model import ModelShape
@@ -103,6 +102,8 @@ def _shape(source: str, family: str, numbers: Mapping[str, int]) -> ModelShape:
 
 
 def _unknown(source: str, what: str, name: str, known: tuple[str, ...]) -> Invalid:
+    from difflib import get_close_matches  # only for a mistake
+
     near = get_close_matches(name, known, 1)
     hint = f" (nearest: {near[0]})" if near else ""
     return Invalid(

@@ -17,10 +17,11 @@ from tercet.messages.effects import Fact
 from tercet.messages.events import DrainRequested
 from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
+from tercet.runtime.cluster_machine import MakeClusterManager
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Beat, Drain, Drained, Failed
 from tercet.runtime.driver import Ports
-from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
+from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.served import open_served, served_names
 from tercet.runtime.service import FrontService

@@ -9,8 +9,6 @@ KV arenas                     |=========|                         fraction of th
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from tercet.base.errors import Invalid
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.runtime.control_groups import Group, groups
@@ -96,7 +94,14 @@ def plan_memory(
 
 def free_memory(root: Path = Path("/")) -> int:
     """Give the bytes that this process and its children can still take."""
-    return min(int(psutil.virtual_memory().available), cgroup_memory(root))
+    return min(_available(root), cgroup_memory(root))
+
+
+def _available(root: Path) -> int:
+    """Give what the kernel could hand out without killing anyone."""
+    lines = (root / "proc/meminfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 def cgroup_memory(root: Path = Path("/")) -> int:

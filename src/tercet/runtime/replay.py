@@ -9,9 +9,10 @@ from msgspec import msgpack
 
 from tercet.base.errors import Invalid, InvariantBroken
 from tercet.runtime.agent_machine import MakeNodeAgent
+from tercet.runtime.cluster_machine import MakeClusterManager
 from tercet.runtime.codec import Malformed
 from tercet.runtime.executor_machine import MakeTaskExecutor
-from tercet.runtime.front_machines import MakeClusterManager, MakeJobExecutor
+from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.recording import Recording, digest
 
 Construction = MakeJobExecutor | MakeTaskExecutor | MakeNodeAgent | MakeClusterManager

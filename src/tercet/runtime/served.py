@@ -8,7 +8,6 @@ from tercet.models import OpenedModel, open_model
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.opening import cache_of
 from tercet.text.codec import Codec
-from tercet.text.load import codec_of, load_codec
 
 
 def served_names(config: TreeConfig) -> tuple[str, ...]:
@@ -18,6 +17,8 @@ def served_names(config: TreeConfig) -> tuple[str, ...]:
 
 def open_served(config: TreeConfig) -> ServedModel:
     """Open the model as far as text needs it; `Invalid` says why it cannot be served."""
+    from tercet.text.load import load_codec
+
     model = open_model(config.model, cache=cache_of(config))
     return serve_model(config, model, load_codec(model.tokenizer_source))
 
@@ -26,16 +27,20 @@ def quick_codec(config: TreeConfig, model: OpenedModel) -> Codec:
     """Give the model's codec without building the whole of its tokenizer, where that is possible:
     for who has few and short texts to cut.
     """
+    # Each way needs modules that the other one has no use for.
     if not isinstance(model.tokenizer_source, Mapping):
+        from tercet.text.load import load_codec
+
         return load_codec(model.tokenizer_source)
-    # The front, which builds the whole anyway, has no use for arrays.
     from tercet.text.compact import keep_compact, load_compact
-    from tercet.text.gguf_source import read_gguf
 
     path = cache_of(config).vocabularies / f"{model.content}.vocabulary"
     known = load_compact(path, model.content)
     if known is not None:
         return known
+    from tercet.text.gguf_source import read_gguf
+    from tercet.text.load import codec_of
+
     vocabulary = read_gguf(model.tokenizer_source)
     codec = codec_of(vocabulary)
     keep_compact(path, model.content, vocabulary)

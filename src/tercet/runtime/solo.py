@@ -38,8 +38,8 @@ from tercet.models.opened import StageProgress
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.cores import usable_cores
 from tercet.runtime.executor_machine import MakeTaskExecutor
-from tercet.runtime.front_machines import MakeJobExecutor
 from tercet.runtime.inline import EPOCH, Inline, Recording
+from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.memory_budget import free_memory, plan_memory
 from tercet.runtime.opening import Opened, open_configured
 from tercet.runtime.served import quick_codec, serve_model

@@ -1,11 +1,9 @@
-"""How a front's machines are made, as records: recordings begin with them."""
+"""How a job executor's machine is made, as a record: its recording begins with it."""
 
 from msgspec import Struct
 
 from tercet.base.ids import Address
 from tercet.base.rand import Rand
-from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
-from tercet.cluster_manager.machine import ClusterManager
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.job_executor.machine import JobExecutor
 
@@ -17,11 +15,3 @@ class MakeJobExecutor(Struct, frozen=True, kw_only=True, tag=True):
 
     def make(self) -> JobExecutor:
         return JobExecutor(self.config, address=self.address, rand=Rand(self.seed, "seeds"))
-
-
-class MakeClusterManager(Struct, frozen=True, kw_only=True, tag=True):
-    config: ClusterManagerConfig
-    groups: tuple[GroupConfig, ...]
-
-    def make(self) -> ClusterManager:
-        return ClusterManager(self.config, groups=self.groups)
