@@ -106,7 +106,8 @@ class Planner {
   int64_t cost(const AttendUnit& unit) const {
     constexpr int64_t kBlocks = kSpanTokens / kBlockTokens;
     const int64_t seen = step_.positions[unit.row_end - 1] / kBlockTokens + 1;
-    const int64_t blocks = std::min<int64_t>(unit.span_end * kBlocks, seen) - unit.span_begin * kBlocks;
+    const int64_t end = std::min<int64_t>(unit.span_end * kBlocks, seen);
+    const int64_t blocks = end - unit.span_begin * kBlocks;
     return blocks * (kReadCost + (unit.row_end - unit.row_begin) * group_);
   }
 

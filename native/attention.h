@@ -4,7 +4,7 @@
 //
 //   BF16  keys    [dp / 2][16 tokens][2] u16        values  [8 pairs of tokens][dp][2] u16
 //   INT8  keys    [dp / 4][16 tokens][4] u8 (+128)  values  [4 quads of tokens][dp][4] s8
-//         then float32 scales [16] of the keys                then float32 scales [16] of the values
+//         then float32 scales [16] of the keys            then float32 scales [16] of the values
 //
 // dp is head_dim rounded up to 16 (BF16, INT8 alike). A context is cut into spans of 128 tokens at
 // absolute positions. Each span's softmax stands alone (maximum, sum, weighted values); spans are
@@ -36,9 +36,10 @@ struct KvLayout {
   }
   int64_t layer_bytes() const { return 2 * kv_heads * part_bytes(); }
   int64_t block_bytes() const { return layers * layer_bytes(); }
-  // Offset in a block of part (0 keys, 1 values) of a head in a layer.
+  // Offset in a block of part (0 keys, 1 values) of a head in a layer. Both parts of a head lie side
+  // by side: they are read together, and scattered pieces are read the faster the longer they are.
   int64_t offset(int64_t layer, int64_t part, int64_t head) const {
-    return layer * layer_bytes() + (part * kv_heads + head) * part_bytes();
+    return layer * layer_bytes() + (head * 2 + part) * part_bytes();
   }
 };
 
@@ -63,9 +64,9 @@ struct Append {
 };
 
 // Rows [row_begin, row_end) of one sequence with one kv head (its group of query heads), over
-// spans [span_begin, span_end), those of them that a row sees. `partial` < 0: these are all spans of
-// the rows, results go to y. Otherwise results go to the partials, to be merged: with S spans of the
-// unit's last row, span s of row r begins at partial + ((r - row_begin) * S + s) * heads_per_group.
+// spans [span_begin, span_end), those of them that a row sees. `partial` < 0: these are all spans
+// of the rows, results go to y. Otherwise results go to the partials, to be merged: with S spans of
+// the unit's last row, span s of row r is at partial + ((r - row_begin) * S + s) * heads_per_group.
 struct AttendUnit {
   int32_t sequence, kv_head;
   int32_t row_begin, row_end;

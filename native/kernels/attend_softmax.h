@@ -130,7 +130,7 @@ TERCET_LEAF void store_bytes(uint8_t* to, Words numbers) {
 TERCET_LEAF auto lanes_below(int64_t end, int64_t from) { return lane_numbers() < int(end - from); }
 
 // BF16: scores are floats; scales[R] include log2(e). Probabilities of the visible tokens, zeros
-// after them up to `width`. The sum is that of the rounded probabilities, so that they add up to one.
+// after them up to `width`. The sum is that of the rounded probabilities: they add up to one.
 template <int R>
 TERCET_LEAF void softmax_bf16(const float* scores, int64_t tokens, int64_t width,
                               const float* scales, uint32_t* p, Soft to) {
@@ -139,7 +139,8 @@ TERCET_LEAF void softmax_bf16(const float* scores, int64_t tokens, int64_t width
   Floats most[R], sum[R] = {}, factor[R], bias[R];
   for (int r = 0; r < R; ++r) most[r] = floats(-FLT_MAX);
   for (int64_t t = 0; t < whole; t += kWidth)
-    for (int r = 0; r < R; ++r) most[r] = larger(most[r], load<Floats>(scores + r * kSpanTokens + t));
+    for (int r = 0; r < R; ++r)
+      most[r] = larger(most[r], load<Floats>(scores + r * kSpanTokens + t));
   for (int64_t t = whole; t < tokens; t += kWidth)
     for (int r = 0; r < R; ++r) {
       const Floats score = load<Floats>(scores + r * kSpanTokens + t);
@@ -171,7 +172,8 @@ TERCET_LEAF void softmax_bf16(const float* scores, int64_t tokens, int64_t width
   }
 }
 
-// INT8: scores are integers; kv_scales[2][128] of the span's keys and values. Probabilities times the values' scales become u8 with one unit for the row.
+// INT8: scores are integers; kv_scales[2][128] of the span's keys and values. Probabilities times
+// the values' scales become u8 with one unit for the row.
 template <int R>
 TERCET_LEAF void softmax_int8(const int32_t* scores, int64_t tokens, int64_t width,
                               const float* scales, const float* kv_scales, uint32_t* p,

@@ -62,7 +62,8 @@ class AttendTile {
     factor_[i] = attend_.scale * kLog2E;
     if constexpr (kInt8) {
       int32_t total = 0;
-      const float scale = quantize_head(q, head_dim, words_ * 4, reinterpret_cast<int8_t*>(to), &total);
+      const float scale =
+          quantize_head(q, head_dim, words_ * 4, reinterpret_cast<int8_t*>(to), &total);
       factor_[i] *= scale;
       offset_[i] = 128 * total;
     } else {
@@ -235,8 +236,10 @@ inline void merge_spans(const Attend& attend, const MergeUnit& unit) {
       const Merged now = merged(maximum, sum, floats(entry[dim]), floats(entry[dim + 1]));
       maximum = now.maximum;
       sum = now.sum;
-      for (int64_t c = 0; c < dim; c += kWidth)
-        store(values + c, fused(load<Floats>(values + c), now.keep, load<Floats>(entry + c) * now.take));
+      for (int64_t c = 0; c < dim; c += kWidth) {
+        const Floats next = load<Floats>(entry + c) * now.take;
+        store(values + c, fused(load<Floats>(values + c), now.keep, next));
+      }
     }
     divide(values, sum[0], head_dim,
            attend.y + unit.row * attend.y_stride + (unit.kv_head * group + g) * head_dim);

@@ -36,7 +36,8 @@ inline std::vector<double> on_grid(const float* x, int64_t count, KvType type) {
 }
 
 // One row's result of one head over keys 0 .. position.
-inline std::vector<double> expected(const World& world, int32_t sequence, int32_t position, int64_t head) {
+inline std::vector<double> expected(const World& world, int32_t sequence, int32_t position,
+                                    int64_t head) {
   const int64_t dim = world.layout.head_dim, kv_head = head / world.group;
   const KvType type = world.layout.type;
   const auto q_row = world.numbers(sequence, position, 2);
@@ -55,7 +56,8 @@ inline std::vector<double> expected(const World& world, int32_t sequence, int32_
   for (int32_t p = 0; p <= position; ++p) {
     const auto row = world.numbers(sequence, p, 1);
     const auto value = on_grid(row.data() + kv_head * dim, dim, type);
-    for (int64_t d = 0; d < dim; ++d) result[size_t(d)] += scores[size_t(p)] / sum * value[size_t(d)];
+    const double weight = scores[size_t(p)] / sum;
+    for (int64_t d = 0; d < dim; ++d) result[size_t(d)] += weight * value[size_t(d)];
   }
   return result;
 }
@@ -81,8 +83,8 @@ inline bool same(const float* a, const float* b, int64_t count) {
 }
 
 // Results of each row of one sequence when rows are computed one at a time and alone.
-inline std::vector<float> one_at_a_time(const Kernels& kernels, const World& world, int32_t sequence,
-                                 int32_t tokens) {
+inline std::vector<float> one_at_a_time(const Kernels& kernels, const World& world,
+                                        int32_t sequence, int32_t tokens) {
   std::vector<float> all;
   for (int32_t p = 0; p < tokens; ++p) {
     append_rows(kernels, world, {{sequence, p, p + 1}});
@@ -100,7 +102,8 @@ inline void check_company(const Kernels& kernels, World world, int32_t tokens, i
   const int64_t width = world.heads() * world.layout.head_dim;
   world.open(kSequences, tokens, 1);
   std::vector<std::vector<float>> alone;
-  for (int32_t s = 0; s < kSequences; ++s) alone.push_back(one_at_a_time(kernels, world, s, tokens));
+  for (int32_t s = 0; s < kSequences; ++s)
+    alone.push_back(one_at_a_time(kernels, world, s, tokens));
   for (int round = 0; round < rounds; ++round) {
     world.open(kSequences, tokens, 2 + uint32_t(round));
     std::vector<int32_t> done(kSequences, 0);

@@ -46,7 +46,8 @@ void check_cover(const StepShape& step, const AttendPlan& plan) {
       if (unit.partial >= 0)
         CHECK(found->second == unit.partial + (row - unit.row_begin) * spans * kGroup);
       for (int32_t span = unit.span_begin; span < unit.span_end; ++span)
-        if (span * kSpanTokens <= step.positions[row]) CHECK((++seen[{row, unit.kv_head, span}] == 1));
+        if (span * kSpanTokens <= step.positions[row])
+          CHECK((++seen[{row, unit.kv_head, span}] == 1));
     }
   }
   size_t all = 0;
@@ -64,7 +65,8 @@ double imbalance(const StepShape& step, const AttendPlan& plan, int threads) {
     *std::min_element(busy.begin(), busy.end()) += work;
     total += work;
   }
-  return double(*std::max_element(busy.begin(), busy.end())) * threads / double(std::max<int64_t>(total, 1));
+  const int64_t last = *std::max_element(busy.begin(), busy.end());
+  return double(last) * threads / double(std::max<int64_t>(total, 1));
 }
 
 }  // namespace

@@ -110,7 +110,9 @@ inline void append_rows(const Kernels& kernels, const World& world, const std::v
     const int64_t rows = step.shape().rows;
     std::vector<std::thread> team;
     for (int t = 1; t < threads; ++t)
-      team.emplace_back([&, t] { kernels.append(args, {rows * t / threads, rows * (t + 1) / threads}); });
+      team.emplace_back([&, t] {
+        kernels.append(args, {rows * t / threads, rows * (t + 1) / threads});
+      });
     kernels.append(args, {0, rows / threads});
     for (std::thread& one : team) one.join();
   }
@@ -128,7 +130,7 @@ inline AttendPlan random_plan(const StepShape& step, int64_t kv_heads, int64_t g
   for (int32_t s = 0; s < step.sequences; ++s)
     for (int32_t head = 0; head < kv_heads; ++head)
       for (int32_t row = step.row_begin[s]; row < step.row_begin[s + 1];) {
-        const int32_t end = std::min<int32_t>(step.row_begin[s + 1], row + 1 + int32_t(random() % 40));
+        const int32_t end = std::min(step.row_begin[s + 1], row + 1 + int32_t(random() % 40));
         const int32_t spans = step.positions[end - 1] / int32_t(kSpanTokens) + 1;
         if (random() % 2) {
           plan.units.push_back({s, head, row, end, 0, spans, -1});
@@ -162,7 +164,8 @@ inline std::vector<float> attend_rows(const Kernels& kernels, const World& world
   const int64_t stride = world.heads() * world.layout.head_dim;
   const float untouched = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> y(size_t(step.shape().rows * stride), untouched);
-  std::vector<float> partials(size_t(plan.num_partials * (world.layout.padded_dim() + 2)), untouched);
+  const int64_t entry = world.layout.padded_dim() + 2;
+  std::vector<float> partials(size_t(plan.num_partials * entry), untouched);
   const Attend args{&step.shape(), world.layout, world.layout.layers - 1, world.blocks,
                     world.heads(), world.scale,  q.data(),                stride,
                     y.data(),      stride,       partials.data()};

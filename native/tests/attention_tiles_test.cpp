@@ -32,7 +32,8 @@ bool first(const Kernels& kernels) { return std::string(kernels.name) == "portab
 
 CASE(attention_by_tiles_is_that_of_plain_loops) {
   if (!first(kernels)) return;
-  const int64_t kShapes[][3] = {{8, 1, 1}, {16, 1, 3}, {64, 2, 3}, {80, 1, 2}, {128, 1, 5}, {512, 1, 3}};
+  const int64_t kShapes[][3] = {{8, 1, 1},  {16, 1, 3},  {64, 2, 3},
+                                {80, 1, 2}, {128, 1, 5}, {512, 1, 3}};
   for (const KvType type : kKvTypes)
     for (const auto& [dim, kv_heads, group] : kShapes) {
       World world = make_world(type, dim, kv_heads, group);
