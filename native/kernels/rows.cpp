@@ -1,4 +1,4 @@
-// Row-wise operations. Each row is done by itself: sixteen lanes, a fixed tree over them at the end.
+// Row-wise operations. Each row is done by itself: sixteen lanes, then a fixed tree over them.
 #include <limits>
 
 #include "kernels/all.h"
@@ -71,6 +71,19 @@ inline i32 sum_of(i32x16 a) {
 #endif
 }
 
+// As simd.h's sum, the same tree without a way through memory.
+inline float tree(f32x16 a) {
+#if defined(__AVX512F__)
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(__m512(a)),
+                                    _mm512_extractf32x8_ps(__m512(a), 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+  return sum(a);
+#endif
+}
+
 // Magnitudes as integers: they sort as the numbers do, infinity and NaN above all finite ones.
 inline i32x16 magnitude(f32x16 a) { return bits<i32x16>(a) & splat(i32(0x7fffffff)); }
 inline constexpr i32 kInfinity = 0x7f800000;
@@ -88,7 +101,7 @@ inline float mean_scale(const float* x, int64_t cols, float eps) {
                                              : load<f32x16>(x + col);
     sums[0] = fma(value, value, sums[0]);
   }
-  const float total = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  const float total = tree((sums[0] + sums[1]) + (sums[2] + sums[3]));
   return 1.0f / std::sqrt(total * (1.0f / float(cols)) + eps);
 }
 
@@ -99,17 +112,40 @@ inline float scale_of(i32 largest) {
   return bits<float>(largest) / 127.0f;
 }
 
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool kFused = true;
+#else
+inline constexpr bool kFused = false;
+#endif
+
+// The quotient by way of the reciprocal: with a fused multiply-add it can be corrected to the very
+// number that a division gives (Markstein, IBM J. Res. Dev. 34, 1990), where the divisor is tame:
+// its mantissa not all ones, its magnitude far from the ends of the range.
+inline f32x16 divide(f32x16 x, f32x16 by, f32x16 inverse) {
+  const f32x16 quotient = x * inverse;
+  return fma(fma(-quotient, by, x), inverse, quotient);
+}
+
+inline bool is_tame(float divisor) {
+  const uint32_t mantissa = bits<uint32_t>(divisor) & 0x7fffffu;
+  return kFused && divisor > 1e-20f && divisor < 1e20f && mantissa != 0x7fffffu;
+}
+
+inline i32x16 rounded(f32x16 value) {
+#if defined(__AVX512F__)
+  return i32x16(_mm512_cvtps_epi32(__m512(value)));
+#else
+  return to_int(round_even(value));
+#endif
+}
+
 // Numbers over a scale, rounded to nearest even, as integers; all 0 for the scales 0 and NaN.
-// The quotient is rounded to float32 before, as devices.reference has it. With a fused
-// multiply-add a product with the reciprocal is corrected to the very same quotient (Markstein,
-// IBM J. Res. Dev. 34, 1990): not where the scale's mantissa is all ones, or close to the ends of
-// the range.
+// The quotient is rounded to float32 before, as devices.reference has it.
 class Quantizer {
  public:
   explicit Quantizer(float scale) : scale_(splat(scale > 0.0f ? scale : 1.0f)) {
     factor_ = scale > 0.0f ? 1.0f : 0.0f;
-    const uint32_t mantissa = bits<uint32_t>(scale) & 0x7fffffu;
-    exact_ = scale > 1e-20f && scale < 1e20f && mantissa != 0x7fffffu;
+    exact_ = is_tame(scale);
     inverse_ = splat(exact_ ? 1.0f / scale : 0.0f);
   }
 
@@ -120,17 +156,11 @@ class Quantizer {
   i32x16 of(f32x16 x) const {
     f32x16 quotient;
     if constexpr (kExact) {
-      quotient = x * inverse_;
-      quotient = fma(fma(-quotient, scale_, x), inverse_, quotient);
+      quotient = divide(x, scale_, inverse_);
     } else {
-      quotient = x / scale_;
+      quotient = min(max(x / scale_, splat(-127.0f)), splat(127.0f));
     }
-    quotient = min(max(quotient, splat(-127.0f)), splat(127.0f));
-#if defined(__AVX512F__)
-    return i32x16(_mm512_cvtps_epi32(__m512(quotient)));
-#else
-    return to_int(round_even(quotient));
-#endif
+    return rounded(quotient);
   }
 
  private:
@@ -138,12 +168,6 @@ class Quantizer {
   float factor_;
   bool exact_;
 };
-
-#if defined(__FMA__) || defined(__aarch64__)
-inline constexpr bool kFused = true;
-#else
-inline constexpr bool kFused = false;
-#endif
 
 inline void store_bytes(int8_t* to, i32x16 value) {
   store(to, __builtin_convertvector(value, i8x16));
@@ -169,14 +193,15 @@ inline i32 quantize(const Source& source, int64_t cols, float scale, int8_t* to)
     zero(to, round_up(cols, kLanes));
     return 0;
   }
-  if (kFused && quantizer.is_exact()) return quantize<true>(source, cols, quantizer, to);
+  if (quantizer.is_exact()) return quantize<true>(source, cols, quantizer, to);
   return quantize<false>(source, cols, quantizer, to);
 }
 
 template <typename Source>
 inline void to_token(const Source& source, const Matrix& to, int64_t row) {
   i32x16 largest{};
-  each(source, to.cols, [&](int64_t, f32x16 value) { largest = larger(largest, magnitude(value)); });
+  const auto take = [&](int64_t, f32x16 value) { largest = larger(largest, magnitude(value)); };
+  each(source, to.cols, take);
   const float scale = scale_of(largest_of(largest));
   int8_t* codes = to.row<int8_t>(row);
   to.scales[row] = scale;
@@ -184,6 +209,12 @@ inline void to_token(const Source& source, const Matrix& to, int64_t row) {
   const int64_t done = round_up(to.cols, kLanes);
   zero(codes + done, padded_k(to.cols) - done);
 }
+
+struct GroupRow {
+  int8_t* codes;
+  float* scales;
+  int32_t* sums;
+};
 
 // The columns of one group: a view of the source from `first` on.
 template <typename Source>
@@ -194,25 +225,59 @@ struct Shifted {
   f32x16 part(int64_t col, int64_t count) const { return source.part(first + col, count); }
 };
 
+// One group of up to 32 columns by itself.
 template <typename Source>
-inline void to_groups(const Source& source, const Matrix& to, int64_t row) {
-  int8_t* codes = to.row<int8_t>(row);
-  float* scales = to.scales + row * to.groups;
-  int32_t* sums = to.sums + row * to.groups;
-  zero(codes + to.cols / kGroup * kGroup, padded_k(to.cols) - to.cols / kGroup * kGroup);
-  for (int64_t group = 0; group < to.groups; ++group) {
-    const int64_t first = group * kGroup;
-    const int64_t count = to.cols - first < kGroup ? to.cols - first : kGroup;
-    if (count <= 0) {
-      scales[group] = 0.0f;
-      sums[group] = 0;
+inline void to_group(const Source& source, int64_t cols, int64_t group, const GroupRow& to) {
+  const int64_t first = group * kGroup;
+  const int64_t count = cols - first < kGroup ? cols - first : kGroup;
+  const Shifted<Source> part{source, first};
+  i32x16 largest{};
+  each(part, count, [&](int64_t, f32x16 value) { largest = larger(largest, magnitude(value)); });
+  to.scales[group] = scale_of(largest_of(largest));
+  to.sums[group] = quantize(part, count, to.scales[group], to.codes + first);
+}
+
+// Sixteen whole groups from `group` on: their scales are divided side by side.
+template <typename Source>
+inline void to_sixteen(const Source& source, int64_t group, const GroupRow& to) {
+  i32 largest[kLanes];
+  for (int one = 0; one < kLanes; ++one) {
+    const int64_t col = (group + one) * kGroup;
+    largest[one] = largest_of(larger(magnitude(source.at(col)),
+                                     magnitude(source.at(col + kLanes))));
+  }
+  const f32x16 scales = load<f32x16>(largest) / splat(127.0f);
+  float inverses[kLanes];
+  store(to.scales + group, scales);
+  store(inverses, splat(1.0f) / scales);
+  for (int one = 0; one < kLanes; ++one) {
+    const float scale = to.scales[group + one];
+    const int64_t col = (group + one) * kGroup;
+    if (!is_tame(scale)) {
+      to_group(source, col + kGroup, group + one, to);
       continue;
     }
-    const Shifted<Source> part{source, first};
-    i32x16 largest{};
-    each(part, count, [&](int64_t, f32x16 value) { largest = larger(largest, magnitude(value)); });
-    scales[group] = scale_of(largest_of(largest));
-    sums[group] = quantize(part, count, scales[group], codes + first);
+    const f32x16 by = splat(scale), inverse = splat(inverses[one]);
+    const i32x16 low = rounded(divide(source.at(col), by, inverse));
+    const i32x16 high = rounded(divide(source.at(col + kLanes), by, inverse));
+    store_bytes(to.codes + col, low);
+    store_bytes(to.codes + col + kLanes, high);
+    to.sums[group + one] = sum_of(low + high);
+  }
+}
+
+template <typename Source>
+inline void to_groups(const Source& source, const Matrix& to, int64_t row) {
+  const GroupRow at{to.row<int8_t>(row), to.scales + row * to.groups, to.sums + row * to.groups};
+  const int64_t whole = to.cols / kGroup;
+  zero(at.codes + whole * kGroup, padded_k(to.cols) - whole * kGroup);
+  int64_t group = 0;
+  if constexpr (kFused)
+    for (; group + kLanes <= whole; group += kLanes) to_sixteen(source, group, at);
+  for (; group * kGroup < to.cols; ++group) to_group(source, to.cols, group, at);
+  for (; group < to.groups; ++group) {
+    at.scales[group] = 0.0f;
+    at.sums[group] = 0;
   }
 }
 
