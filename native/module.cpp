@@ -75,7 +75,8 @@ struct SamplingArrays {
 
   template <typename T>
   const T* get(nb::handle from, const char* name, size_t count) {
-    const auto array = nb::cast<In<T>>(from.attr(name));
+    // No conversion: a converted copy would not outlive this function.
+    const auto array = nb::cast<In<T>>(from.attr(name), false);
     if (array.size() != count)
       throw std::invalid_argument(std::string(name) + " has " + std::to_string(array.size()) +
                                   " entries, expected " + std::to_string(count));
@@ -93,6 +94,7 @@ nb::tuple run(Program& program, const I32& ids, const I32& positions, const I32&
       step_arrays(ids, positions, row_ends, contexts, tables, table_ends, logits_rows);
   const size_t rows = logits_rows.size();
   const SamplingArrays asked(sampling, scored_ids, rows);
+  check_sampling(asked.sampling, int64_t(rows), program.vocab());
   const auto columns = size_t(std::min(asked.columns, program.vocab()));
   std::vector<int32_t> tokens(rows), ranks(rows), scored_ranks(rows), top_ids(rows * columns);
   std::vector<float> logprobs(rows), scored(rows), margins(rows, INFINITY),

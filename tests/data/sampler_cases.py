@@ -1,8 +1,7 @@
 """Sampling parameters of a few rows, and the naive sampler that the real one must equal."""
 
-from dataclasses import fields
-
 import numpy as np
+from msgspec.structs import fields
 
 from tercet.devices.contract import F32, F64, I32, Sampling
 
