@@ -114,7 +114,7 @@ def open_model(
         kind=facts.kind,
         shape=facts.shape,
         program=program,
-        fingerprint=_hash("model", content, repr(program)),
+        fingerprint=_hash("model", content, program.encoded()),
         content=content,
         tokenizer_source=facts.tokenizer,
         defaults=facts.defaults,
@@ -131,7 +131,7 @@ def _open_cost(source: str) -> OpenedModel:
         kind="cost",
         shape=shape,
         program=program,
-        fingerprint=_hash("cost", repr(program)),
+        fingerprint=_hash("cost", program.encoded()),
         tokenizer_source="bytes",
     )
 
@@ -150,11 +150,11 @@ def _spell(recipes: Mapping[str, Recipe]) -> str:
     return "\n".join(f"{name} {recipe!r}" for name, recipe in recipes.items())
 
 
-def _hash(*parts: str) -> str:
+def _hash(*parts: str | bytes) -> str:
     """A digest of parts that cannot be shifted into each other."""
     digest = hashlib.sha256()
     for part in parts:
-        encoded = part.encode()
+        encoded = part.encode() if isinstance(part, str) else part
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.hexdigest()[:32]
 

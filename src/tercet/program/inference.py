@@ -1,6 +1,5 @@
 """What an operation's outputs look like, from its inputs; contradictions stop the process."""
 
-import math
 from collections.abc import Mapping
 from typing import assert_never
 
@@ -27,15 +26,16 @@ def infer(operation: Operation, tensors: Mapping[str, Tensor]) -> tuple[Tensor, 
     """The outputs of one operation over known tensors."""
     inputs = [tensors[name] for name in operation.inputs]
     shapes = _shapes(operation, inputs)
-    must(
-        len(shapes) == len(operation.outputs),
-        f"{operation.name} gives {len(shapes)} tensors, not {operation.outputs}",
-    )
+    # Sentences are spelled only where something is wrong: a program is inferred at every start.
+    if len(shapes) != len(operation.outputs):
+        must(False, f"{operation.name} gives {len(shapes)} tensors, not {operation.outputs}")
     group = RowGroup.LOGITS if isinstance(operation.attributes, Rows) else operation.group
     dtype = Dtype.I32 if isinstance(operation.attributes, Sample) else Dtype.F32
     return tuple(
-        Tensor(name=name, kind=Kind.VALUE, dims=dims, axes=axes, group=group, dtype=dtype)
-        for name, (dims, axes) in zip(operation.outputs, shapes, strict=True)
+        [
+            Tensor(name=name, kind=Kind.VALUE, dims=dims, axes=axes, group=group, dtype=dtype)
+            for name, (dims, axes) in zip(operation.outputs, shapes, strict=True)
+        ]
     )
 
 
@@ -72,9 +72,8 @@ def _shapes(  # noqa: C901, PLR0911, PLR0912  one case for each operation
         case Attend():
             (q, state) = inputs
             _agree(q.dims[1:], state.dims[2:], operation)
-            must(
-                state.dims[0] == 2 and q.dims[0] % state.dims[1] == 0, f"{q.name} over {state.name}"
-            )
+            if state.dims[0] != 2 or q.dims[0] % state.dims[1]:
+                must(False, f"{q.name} over {state.name}")
             return [(q.dims, q.axes)]
         case Glu() | Add():
             _agree(first.dims, inputs[1].dims, operation)
@@ -91,17 +90,20 @@ def _shapes(  # noqa: C901, PLR0911, PLR0912  one case for each operation
 def _linear(
     operation: Operation, inputs: list[Tensor], *, bias: bool, splits: tuple[int, ...]
 ) -> list[_Shape]:
-    must(len(inputs) == 2 + bias, f"linear over {operation.inputs}")
+    if len(inputs) != 2 + bias:
+        must(False, f"linear over {operation.inputs}")
     x, weight = inputs[:2]
     rank = len(weight.dims) - len(x.dims)
-    must(rank > 0, f"{weight.name} has no output dimension over {x.name}")
+    if rank <= 0:
+        must(False, f"{weight.name} has no output dimension over {x.name}")
     _agree(weight.dims[rank:], x.dims, operation)
     dims, axes = weight.dims[:rank], weight.axes[:rank]
     if bias:
         _agree(inputs[2].dims, dims, operation)
     if not splits:
         return [(dims, axes)]
-    must(math.fsum(splits) == dims[0], f"{operation.outputs} split {dims[0]} into {splits}")
+    if sum(splits) != dims[0]:
+        must(False, f"{operation.outputs} split {dims[0]} into {splits}")
     return [((size, *dims[1:]), axes) for size in splits]
 
 
@@ -112,4 +114,5 @@ def _half(shape: _Shape, operation: Operation) -> _Shape:
 
 
 def _agree(one: tuple[int, ...], other: tuple[int, ...], operation: Operation) -> None:
-    must(one == other, f"{operation.name}{operation.inputs}: {one} does not fit {other}")
+    if one != other:
+        must(False, f"{operation.name}{operation.inputs}: {one} does not fit {other}")

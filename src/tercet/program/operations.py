@@ -9,11 +9,11 @@ from msgspec import Struct
 from tercet.program.tensors import RowGroup
 
 
-class Embed(Struct, frozen=True):
+class Embed(Struct, frozen=True, tag=True):
     """ids[], W[V, D] -> x[D]: row `ids` of W."""
 
 
-class Norm(Struct, frozen=True):
+class Norm(Struct, frozen=True, tag=True):
     """x[..., D], w[D] -> x / sqrt(mean(x^2) + eps) * w over the last dimension.
 
     RMSNorm: Zhang and Sennrich 2019, section 4.
@@ -22,7 +22,7 @@ class Norm(Struct, frozen=True):
     eps: float
 
 
-class Linear(Struct, frozen=True):
+class Linear(Struct, frozen=True, tag=True):
     """x[*K], W[*N, *K](, b[*N]) -> y[*N]: contracts the trailing dimensions of W with x.
 
     With `splits` the first dimension of N is cut into outputs of these sizes. A `gated` one holds
@@ -35,7 +35,7 @@ class Linear(Struct, frozen=True):
     gated: bool = False
 
 
-class Angles(Struct, frozen=True):
+class Angles(Struct, frozen=True, tag=True):
     """positions[] -> cs[2, d]: cosines and signed sines for `Rope`, once a step.
 
     Frequency i of d/2 is theta^(-2i/d) / divisors[i] (`divisors` empty: 1); both halves of a head
@@ -47,15 +47,15 @@ class Angles(Struct, frozen=True):
     divisors: tuple[float, ...] = ()
 
 
-class Rope(Struct, frozen=True):
+class Rope(Struct, frozen=True, tag=True):
     """cs[2, d], x1[H1, d], x2[H2, d], ... -> the same, rotated: x cs[0] + swap_halves(x) cs[1]."""
 
 
-class Append(Struct, frozen=True):
+class Append(Struct, frozen=True, tag=True):
     """state, x1[H, d], x2[H, d], ... -> nothing: the rows' entries are in the state afterwards."""
 
 
-class Attend(Struct, frozen=True):
+class Attend(Struct, frozen=True, tag=True):
     """q[H, d], state[2, KV, d] -> y[H, d]: softmax(scale q k) v over the row's sequence.
 
     Causal: a row sees keys up to its own position. H is a multiple of KV; consecutive query heads
@@ -65,19 +65,19 @@ class Attend(Struct, frozen=True):
     scale: float
 
 
-class Glu(Struct, frozen=True):
+class Glu(Struct, frozen=True, tag=True):
     """gate[F], up[F] -> silu(gate) * up (Shazeer 2020, SwiGLU)."""
 
 
-class Add(Struct, frozen=True):
+class Add(Struct, frozen=True, tag=True):
     """x[...], y[...] -> x + y."""
 
 
-class Rows(Struct, frozen=True):
+class Rows(Struct, frozen=True, tag=True):
     """x[D] of group T -> x[D] of group R: the rows whose logits are wanted."""
 
 
-class Sample(Struct, frozen=True):
+class Sample(Struct, frozen=True, tag=True):
     """logits[V] -> tokens[]: drawn as the batch's sampling parameters say."""
 
 

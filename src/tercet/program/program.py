@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from tercet.base.errors import must
@@ -38,6 +39,10 @@ class Program(Struct, frozen=True, kw_only=True):
     def states(self) -> tuple[Tensor, ...]:
         return self.of_kind(Kind.STATE)
 
+    def encoded(self) -> bytes:
+        """All that it says, as bytes that differ where programs do."""
+        return msgspec.msgpack.encode(self)
+
     def __str__(self) -> str:
         return "\n".join([f"program {self.name}", *(self._line(one) for one in self.operations)])
 
@@ -59,13 +64,16 @@ def assemble(name: str, given: Sequence[Tensor], operations: Sequence[Operation]
     for tensor in given:
         if (wrong := _wrong(tensor)) is not None:
             must(False, f"{tensor} {wrong}")
-        must(tensor.name not in tensors, f"{tensor.name} is given twice")
+        if tensor.name in tensors:
+            must(False, f"{tensor.name} is given twice")
         tensors[tensor.name] = tensor
     for operation in operations:
         for source in operation.inputs:
-            must(source in tensors, f"{operation.name} reads {source} before it exists")
+            if source not in tensors:
+                must(False, f"{operation.name} reads {source} before it exists")
         for output in infer(operation, tensors):
-            must(output.name not in tensors, f"{output.name} is computed twice")
+            if output.name in tensors:
+                must(False, f"{output.name} is computed twice")
             tensors[output.name] = output
     return Program(name=name, operations=tuple(operations), tensors=tensors)
 

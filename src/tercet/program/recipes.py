@@ -20,14 +20,14 @@ from tercet.program.rounding import symmetric8, to_bfloat16, to_q4_1, to_q8_0
 Number = TypeVar("Number", bound=np.generic)
 
 
-class Ckpt(Struct, frozen=True):
+class Ckpt(Struct, frozen=True, tag=True):
     """A tensor of the checkpoint by its canonical (Hugging Face) name, with its expected shape."""
 
     name: str
     shape: tuple[int, ...]
 
 
-class Concat(Struct, frozen=True):
+class Concat(Struct, frozen=True, tag=True):
     """Parts one after another along the first axis."""
 
     parts: tuple["Recipe", ...]
@@ -39,14 +39,14 @@ class Concat(Struct, frozen=True):
         return (sum(part.shape[0] for part in self.parts), *tails[0])
 
 
-class Reshape(Struct, frozen=True):
+class Reshape(Struct, frozen=True, tag=True):
     """The same elements in the same order under another shape."""
 
     source: "Recipe"
     shape: tuple[int, ...]
 
 
-class Slice(Struct, frozen=True):
+class Slice(Struct, frozen=True, tag=True):
     """Entries start (inclusive) to stop (exclusive) of the first axis."""
 
     source: "Recipe"
@@ -59,7 +59,7 @@ class Slice(Struct, frozen=True):
         return (self.stop - self.start, *self.source.shape[1:])
 
 
-class Interleave(Struct, frozen=True):
+class Interleave(Struct, frozen=True, tag=True):
     """Two parts of equal shape by turns, `RUN` entries of the first axis from each: what belongs
     together lies together, for kernels that gate one with the other.
     """
@@ -78,7 +78,7 @@ RUN = 16
 """Neighbouring entries of one part in an interleaved weight: the lanes of a vector."""
 
 
-class Quantized(Struct, frozen=True):
+class Quantized(Struct, frozen=True, tag=True):
     """The source's numbers as this format can say them; a row is an entry of the first axis."""
 
     source: "Recipe"
