@@ -13,9 +13,10 @@ namespace {
 
 // Chunks for each thread: enough that a slow thread costs little, few enough that taking them does.
 constexpr int64_t kChunksPerThread = 6;
-constexpr int64_t kChunkBytesMin = 16 << 10;   // of weights, where few rows read them
-constexpr int64_t kFewRows = 64;
-constexpr int64_t kRowBlock = 128;             // rows that are multiplied with a panel at once
+// Of a linear: a kernel fetches the next panel ahead only inside its range, so ranges are long.
+constexpr int64_t kRangesPerThread = 2;
+constexpr int64_t kRowsBytes = 384 << 10;      // of inputs that a range of panels goes over at once
+constexpr int64_t kRowsUnit = 96;              // whole tiles of every instruction set
 
 template <class... F>
 struct Overloaded : F... {
@@ -29,17 +30,6 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t panels_of(const op::Linear& linear) {
   if (linear.epilogue != Epilogue::kGlu) return num_panels(linear.weight.n);
   return ceil_div(linear.weight.n / 2, kPanel / 2);
-}
-
-int64_t panel_bytes(const PackedWeight& weight) {
-  switch (weight.format) {
-    case Format::kF32: return kPanel * padded_k(weight.k) * 4;
-    case Format::kBF16: return kPanel * padded_k(weight.k) * 2;
-    case Format::kInt8:
-    case Format::kQ8_0: return kPanel * padded_k(weight.k);
-    case Format::kQ6_K: return kPanel * padded_k(weight.k) * 3 / 4;
-    default: return kPanel * padded_k(weight.k) / 2;
-  }
 }
 
 bool is_row_wise(const Operation& operation) {
@@ -302,18 +292,15 @@ int64_t Program::cut(const Region& region) {
 
 int64_t Program::cut_linear(const op::Linear& linear, int64_t rows) {
   if (rows == 0) return 0;
-  const int64_t panels = panels_of(linear), wanted = kChunksPerThread * team_.threads();
-  if (rows <= kFewRows) {
-    const int64_t least = std::max<int64_t>(1, kChunkBytesMin / panel_bytes(linear.weight));
-    chunk_rows_ = rows;
-    chunk_panels_ = std::max(least, ceil_div(panels, wanted));
-  } else {
-    // Blocks of equal height: a last one of a few rows would waste a pass over the weights.
-    chunk_rows_ = ceil_div(rows, ceil_div(rows, kRowBlock));
-    chunk_panels_ = ceil_div(panels, std::max<int64_t>(1, wanted / ceil_div(rows, chunk_rows_)));
-  }
-  panel_chunks_ = ceil_div(panels, chunk_panels_);
-  return panel_chunks_ * ceil_div(rows, chunk_rows_);
+  const int64_t wanted = kRangesPerThread * team_.threads();
+  const int64_t most = round_up(std::max<int64_t>(1, kRowsBytes / values_[linear.x].stride),
+                                kRowsUnit);
+  // Blocks of about equal height: a last one of a few rows would waste a pass over the weights.
+  const int64_t blocks = ceil_div(rows, most);
+  chunk_rows_ = blocks == 1 ? rows : round_up(ceil_div(rows, blocks), kRowsUnit);
+  const int64_t row_chunks = ceil_div(rows, chunk_rows_);
+  panel_chunks_ = std::min(panels_of(linear), ceil_div(wanted, row_chunks));
+  return panel_chunks_ * row_chunks;
 }
 
 void Program::run(int64_t index, int64_t chunk, int thread) {
@@ -327,9 +314,10 @@ void Program::run(int64_t index, int64_t chunk, int thread) {
     }
     case Region::kLinear: {
       const auto& linear = std::get<op::Linear>(operation);
-      const int64_t panel = chunk % panel_chunks_ * chunk_panels_;
+      const int64_t panels = panels_of(linear), part = chunk % panel_chunks_;
       const int64_t row = chunk / panel_chunks_ * chunk_rows_;
-      run_linear(linear, {panel, std::min(panels_of(linear), panel + chunk_panels_)},
+      run_linear(linear,
+                 {panels * part / panel_chunks_, panels * (part + 1) / panel_chunks_},
                  {row, std::min(rows_[size_t(region.group)], row + chunk_rows_)});
       return;
     }

@@ -159,7 +159,7 @@ class Program final : private Work {
   const StepInput* input_ = nullptr;
   Range logits_{0, 0};           // rows of R that are being computed
   std::array<int64_t, 2> rows_{0, 0};
-  int64_t chunk_rows_ = 1, chunk_panels_ = 1, panel_chunks_ = 1;  // of the region that runs
+  int64_t chunk_rows_ = 1, panel_chunks_ = 1;  // of the region that runs
   AttendPlan attention_;
   Memory partials_;
   const Sampling* sampling_ = nullptr;

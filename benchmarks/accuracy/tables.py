@@ -38,8 +38,8 @@ class Config:
 
 CONFIGS = (
     Config("bf16", "BF16, KV in BF16", "none", "bf16"),
-    Config("int8", "INT8 (W8A8), KV in BF16", "int8", "bf16", 1.0, 0.7),
-    Config("int8-kv8", "INT8 (W8A8), KV in INT8", "int8", "int8", 1.0, 0.7),
+    Config("int8", "8-bit blocks (`--quantization int8`), KV in BF16", "int8", "bf16", 1.0, 0.7),
+    Config("int8-kv8", "8-bit blocks, KV in INT8", "int8", "int8", 1.0, 0.7),
     Config("file", "the file's 4 bits, activations in INT8, KV in BF16", "auto", "bf16", 0.5),
     Config("file-kv8", "the file's 4 bits, activations in INT8, KV in INT8", "auto", "int8"),
     Config("calibrated", "`tercet quantize`, KV in BF16", "auto", "bf16", 1.0, 0.7, True),

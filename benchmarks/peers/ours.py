@@ -1,6 +1,6 @@
 """Tercet in process, as the peers' drivers are: an executor's machine and engine in turn.
 
-    python -m benchmarks.peers.ours none|int8|int4|auto [KV TYPE] [DEVICE]
+    python -m benchmarks.peers.ours none|int8|int4|auto [KV TYPE] [DEVICE] [MODEL]
 
 Planning and sampling are part of every step, as they are when the house serves.
 """
@@ -29,16 +29,16 @@ KV_TOKENS = 32 * 512
 class Ours:
     """Implements `worker.Peer`."""
 
-    def __init__(self, quantization: str, kv_dtype: str, device_name: str) -> None:
+    def __init__(self, model: str, quantization: str, kv_dtype: str, device_name: str) -> None:
         device = choose_device(device_name)
         threads = len(os.sched_getaffinity(0))
         threadpoolctl.threadpool_limits(limits=threads)
         options = CompileOptions(kv_dtype=kv_dtype, threads=threads)  # type: ignore[arg-type]
         device.check(options)
-        model = open_model(NAME, cache=cache(), packer=device.packer(), quantization=quantization)
-        executable = compile_model(model, device, options)
+        opened = open_model(model, cache=cache(), packer=device.packer(), quantization=quantization)
+        executable = compile_model(opened, device, options)
         memory = kv_memory(executable, KV_TOKENS // BLOCK_TOKENS)
-        engine = build_engine(executable, shape=model.shape, memory=memory, max_slots=SLOTS)
+        engine = build_engine(executable, shape=opened.shape, memory=memory, max_slots=SLOTS)
         self.numerics = device.numerics_id()
         self._rig = Rig(engine, engine.measure(), memory.layout.num_blocks)
         self._next = 1
@@ -71,8 +71,9 @@ class Ours:
 
 def build() -> tuple[Peer, Ready]:
     """The engine that the command line names, past its first token."""
-    quantization, kv_dtype, device = [*sys.argv[1:], "auto", "auto"][:3]
-    peer = Ours(quantization, kv_dtype, device)
+    defaults = ("auto", "auto", "auto", NAME)
+    quantization, kv_dtype, device, model = (*sys.argv[1:], *defaults[len(sys.argv) - 1 :])
+    peer = Ours(model, quantization, kv_dtype, device)
     peer.prefill([5])
     return peer, Ready({"tercet": version("tercet")}, peer.numerics)
 

@@ -46,15 +46,16 @@ class System:
 
 def all_systems(homes: Homes, *, device: str = "auto") -> list[System]:
     """Every system, ours first; the order is the order of measuring."""
-    return [*_ours(device), *_llama(homes), *_openvino(homes), *_vllm(homes)]
+    return [*_ours(homes, device), *_llama(homes), *_openvino(homes), *_vllm(homes)]
 
 
-def _ours(device: str) -> list[System]:
+def _ours(homes: Homes, device: str) -> list[System]:
     program = str(Path(sys.executable).with_name("tercet"))
+    calibrated, kept = str(homes.w8a8), "smollm2"
     settings = (
-        (INT8, "int8", "W8A8"),
-        (FOUR_BIT, "auto", "the file"),
-        (BF16, "none", "BF16"),
+        (INT8, "int8", calibrated, "int8", "our W8A8 checkpoint, KV in INT8"),
+        (FOUR_BIT, "auto", kept, "auto", "the file"),
+        (BF16, "none", kept, "auto", "BF16"),
     )
     return [
         System(
@@ -62,18 +63,22 @@ def _ours(device: str) -> list[System]:
             product=OURS,
             form=form,
             detail=detail,
-            worker=(sys.executable, "-m", "benchmarks.peers.ours", quantization, "auto", device),
+            worker=(
+                *(sys.executable, "-m", "benchmarks.peers.ours"),
+                *(quantization, kv_dtype, device, model),
+            ),
             server=(
-                *(program, "serve", "smollm2", "--port", "{port}"),
-                *("--quantization", quantization, "--device", device),
+                *(program, "serve", model, "--served-model-name", "smollm2", "--port", "{port}"),
+                *("--quantization", quantization, "--kv-dtype", kv_dtype, "--device", device),
             ),
             cold=(
-                *(program, "run", "smollm2", "Hello", "--raw", "--max-tokens", "1"),
-                *("--quantization", quantization, "--device", device),
+                *(program, "run", model, "Hello", "--raw", "--max-tokens", "1"),
+                *("--quantization", quantization, "--kv-dtype", kv_dtype, "--device", device),
             ),
+            needs=(homes.w8a8,) if model == calibrated else (),
             variables={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
-        for form, quantization, detail in settings
+        for form, quantization, model, kv_dtype, detail in settings
     ]
 
 

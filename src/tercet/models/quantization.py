@@ -1,18 +1,22 @@
 """What `--quantization` means for each matrix of a model.
 
 none   every matrix in the device's plain format (BF16; float32 on the reference device)
-int8   every matrix in INT8, the embedding too
+int8   8 bits: INT8 where the checkpoint is calibrated for it, but for its sensitive matrices
+       (embedding, head, what gated products go into); anything else in blocks of 32 (Q8_0), which
+       lose next to nothing without calibration
 int4   the file's own 4-bit blocks; else Q4_1, and Q8_0 for embedding and head
-auto   what the file holds: blocks stay blocks, INT8 stays INT8 (with embedding and head in INT8
-       too), other quantized types become INT8, anything else is plain. A device that computes
-       in float32 anyway gains nothing from rounding: there `auto` is `none`.
+auto   what the file holds: blocks stay blocks, INT8 is `int8`, other quantized types become Q8_0,
+       anything else is plain. A device that computes in float32 anyway gains nothing from
+       rounding: there `auto` is `none`.
+
+docs/quantization.md has what each choice costs in accuracy.
 """
 
 from collections.abc import Callable
 
 from tercet.base.errors import Invalid
 from tercet.program.formats import Format
-from tercet.program.operations import Embed
+from tercet.program.operations import Embed, Glu, Linear
 from tercet.program.program import Program
 from tercet.program.quantize import matrices
 from tercet.program.recipes import Recipe, sources
@@ -45,14 +49,19 @@ def choose_formats(
     weights = program.weights
     held = {name: _held(weights[name], tensor_type) for name in matrices(program)}
     tables = _tables(program)
+    sensitive = tables | _after_gates(program)
     in_int8 = Format.INT8.tensor_type in held.values()
     in_int4 = any(_OF_TYPE.get(one) in _FOUR_BITS for one in held.values())
     formats = {}
     for name, columns in matrices(program).items():
+        calibrated = held[name] == Format.INT8.tensor_type
         if quantization == "none":
             formats[name] = plain
-        elif quantization == "int8" or (in_int8 and name in tables):
-            formats[name] = Format.INT8
+        elif quantization == "int8" or (
+            quantization == "auto" and (calibrated or (in_int8 and name in tables))
+        ):
+            whole = calibrated and name not in sensitive
+            formats[name] = Format.INT8 if whole else _fitting(Format.Q8_0, columns)
         elif quantization == "int4":
             own = _OF_TYPE.get(held[name], Format.F32)
             made = Format.Q8_0 if name in tables else Format.Q4_1
@@ -60,7 +69,7 @@ def choose_formats(
         elif held[name] in _FLOATS:
             formats[name] = plain
         else:
-            formats[name] = _fitting(_OF_TYPE.get(held[name], Format.INT8), columns)
+            formats[name] = _fitting(_OF_TYPE.get(held[name], Format.Q8_0), columns)
     return formats
 
 
@@ -75,6 +84,16 @@ def _tables(program: Program) -> frozenset[str]:
     looked_up = {one.inputs[1] for one in program.operations if isinstance(one.attributes, Embed)}
     heads = {name for name in matrices(program) if program.tensors[name].axes[:1] == (Axis.VOCAB,)}
     return frozenset(looked_up | heads)
+
+
+def _after_gates(program: Program) -> frozenset[str]:
+    """The weights that gated products go into: their inputs have the largest outliers, which no
+    norm before them can absorb.
+    """
+    gated = {name for one in program.operations if isinstance(one.attributes, Glu)
+             for name in one.outputs}  # fmt: skip
+    linears = [one for one in program.operations if isinstance(one.attributes, Linear)]
+    return frozenset(one.inputs[1] for one in linears if one.inputs[0] in gated)
 
 
 def _fitting(form: Format, columns: int) -> Format:

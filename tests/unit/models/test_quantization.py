@@ -35,10 +35,25 @@ def test_none_is_the_devices_plain_format(held: str, plain: Format) -> None:
     assert set(chosen(held, "none", plain=plain).values()) == {plain}
 
 
-@pytest.mark.parametrize("held", ["F32", "BF16", "Q4_1", "I8"])
+@pytest.mark.parametrize("held", ["F32", "BF16", "Q4_1"])
 @pytest.mark.parametrize("shape", [SHAPE, TIED])
-def test_int8_is_every_matrix(held: str, shape) -> None:
-    assert set(chosen(held, "int8", shape).values()) == {Format.INT8}
+def test_int8_without_calibration_is_blocks_of_8_bits(held: str, shape) -> None:
+    assert set(chosen(held, "int8", shape).values()) == {Format.Q8_0}
+
+
+@pytest.mark.parametrize("asked", ["auto", "int8"])
+@pytest.mark.parametrize("shape", [SHAPE, TIED])
+def test_a_calibrated_checkpoint_is_int8_but_for_what_is_sensitive(asked: str, shape) -> None:
+    formats = chosen({"embed_tokens": "BF16", "lm_head": "BF16", "rest": "I8"}, asked, shape)
+    blocks = {name for name, form in formats.items() if form is Format.Q8_0}
+    assert blocks == {"embedding", "layers.0.down", *({"head"} & formats.keys())}
+    assert set(formats.values()) == {Format.INT8, Format.Q8_0}
+
+
+def test_int8_of_rows_that_no_block_fits_has_a_scale_for_each() -> None:
+    formats = chosen("F32", "int8", replace(SHAPE, ffn=90))
+    assert formats["layers.0.down"] is Format.INT8
+    assert formats["layers.0.up"] is Format.Q8_0
 
 
 @pytest.mark.parametrize(
@@ -48,9 +63,8 @@ def test_int8_is_every_matrix(held: str, shape) -> None:
         ("Q4_0", Format.Q4_0),
         ("Q4_1", Format.Q4_1),
         ("Q8_0", Format.Q8_0),
-        ("Q5_K", Format.INT8),
-        ("IQ4_NL", Format.INT8),
-        ("I8", Format.INT8),
+        ("Q5_K", Format.Q8_0),
+        ("IQ4_NL", Format.Q8_0),
         ("Q4_K", Format.INT8),  # rows of 64 and 96: no such file exists
     ],
 )
@@ -71,11 +85,11 @@ def test_auto_goes_matrix_by_matrix() -> None:
 
 
 @pytest.mark.parametrize("shape", [SHAPE, TIED])
-def test_a_checkpoint_in_int8_has_its_tables_in_int8_too(shape) -> None:
+def test_a_checkpoint_in_int8_has_its_tables_in_8_bits_too(shape) -> None:
     held = {"embed_tokens": "BF16", "lm_head": "BF16", "down": "BF16", "rest": "I8"}
     formats = chosen(held, "auto", shape)
-    assert formats["embedding"] is Format.INT8
-    assert formats.get("head", Format.INT8) is Format.INT8
+    assert formats["embedding"] is Format.Q8_0
+    assert formats.get("head", Format.Q8_0) is Format.Q8_0
     assert formats["layers.0.q"] is Format.INT8
     assert formats["layers.0.down"] is Format.BF16  # its maker left it so
 
