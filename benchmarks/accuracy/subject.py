@@ -1,12 +1,12 @@
 """A model on a device, as it serves, answering all tasks."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -106,7 +106,7 @@ class Subject:
                 for start, (ids, first) in zip(starts, work, strict=True)
             ]
         )
-        batch = dataclasses.replace(
+        batch = replace(
             batch,
             logits_rows=rows,
             sampling=greedy(len(rows)),
