@@ -250,7 +250,7 @@ void Program::step(const StepInput& input) {
   }
   const int64_t bad = bad_row_.load(std::memory_order_relaxed);
   if (bad >= 0)
-    throw std::runtime_error("the logits of row " + std::to_string(bad) + " are not finite");
+    throw std::domain_error("the logits of row " + std::to_string(bad) + " are not finite");
 }
 
 void Program::run_regions(size_t begin, size_t end) {

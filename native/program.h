@@ -84,7 +84,7 @@ class Program final : private Work {
   void seal();
 
   void bind(uint8_t* blocks, int64_t num_blocks);
-  // Throws std::invalid_argument for ids, blocks or rows out of range, std::runtime_error where
+  // Throws std::invalid_argument for ids, blocks or rows out of range, std::domain_error where
   // logits (or, with TERCET_CHECK, any result) are not finite.
   void run(const StepInput& input, const Sampling& sampling, const SampleOutputs& outputs);
   // The logits of a step that is otherwise the same, nothing drawn: [num_logits][vocab].
