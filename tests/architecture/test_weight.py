@@ -13,20 +13,20 @@ LIGHT = {
     "tercet": {"tercet"},
     "tercet.cli.main": {"click", "tercet"},
     "tercet.runtime.supervisor": {"msgspec", "setproctitle", "tercet", "typing_extensions"},
-    "tercet.cli.serve": {
-        "click",
-        "msgspec",
-        "setproctitle",
-        "tercet",
-        "tqdm",
-        "typing_extensions",
-    },
+    "tercet.cli.serve": {"click", "msgspec", "setproctitle", "tercet", "typing_extensions"},
+    "tercet.cli.run": {"click", "msgspec", "tercet", "typing_extensions"},
+    "tercet.runtime.solo": {"msgspec", "numpy", "tercet", "tokenizers", "typing_extensions"},
 }
 """Module: the packages beyond the standard library that its import may bring."""
 
 SLOW_OF_PYTHON = {
     "tercet": {"asyncio", "dataclasses", "inspect"},
     "tercet.cli.main": {"asyncio", "difflib", "email", "http", "multiprocessing", "urllib.request"},
+    "tercet.cli.run": {"asyncio", "difflib", "logging", "subprocess", "tomllib"},
+    "tercet.runtime.solo": {
+        *("asyncio", "concurrent.futures", "difflib", "logging", "secrets", "shutil", "ssl"),
+        *("socket", "subprocess", "tempfile", "tomllib", "zipfile"),
+    },
 }
 """Modules of Python itself that cost what the command has to spend."""
 
@@ -47,6 +47,16 @@ def test_an_import_brings_only(module: str) -> None:
 @pytest.mark.parametrize("module", SLOW_OF_PYTHON)
 def test_an_import_leaves_out(module: str) -> None:
     assert not {*brought(module)} & SLOW_OF_PYTHON[module]
+
+
+def test_a_single_answer_loads_one_reader_and_no_server() -> None:
+    """`tercet run` shall have its first token in less time than other engines take to load."""
+    ours = {name for name in brought("tercet.runtime.solo") if name.startswith("tercet.")}
+    servers = {"front", "supervisor", "agent", "executor", "driver", "peers", "tree", "zygote"}
+    unused = {f"tercet.runtime.{name}" for name in servers}
+    unused |= {"tercet.models.checkpoints.huggingface", "tercet.text.chat", "tercet.text.load"}
+    unused |= {"tercet.devices.reference.device", "tercet.cluster_manager.machine"}
+    assert not ours & unused
 
 
 def test_help_needs_no_command() -> None:

@@ -9,33 +9,10 @@ import sys
 import traceback
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
 from tercet.base.errors import Invalid
+from tercet.cli.progress import Bars
 from tercet.devices.cpu.native import MISSING
 from tercet.runtime.config import TreeConfig
-
-STAGES = {"fetch": "Fetching", "check": "Checking", "build": "Building the model image"}
-
-
-class Bars:
-    """A bar for each stage that takes long enough to be seen."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._bar = tqdm(disable=True)
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage != self._stage:
-            self.close()
-            self._stage = stage
-            title = STAGES.get(stage, stage)
-            unit = "B" if stage in STAGES else "it"
-            self._bar = tqdm(total=total, unit=unit, unit_scale=True, desc=title, delay=0.3)
-        self._bar.update(max(0, done - self._bar.n))
-
-    def close(self) -> None:
-        self._bar.close()
 
 
 @dataclass(frozen=True)

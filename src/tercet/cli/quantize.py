@@ -8,7 +8,7 @@ import click
 
 from tercet.base.errors import Invalid
 from tercet.cli.compose import cache_folder
-from tercet.cli.prepare import Bars
+from tercet.cli.progress import Bars
 from tercet.devices.choose import choose_device
 from tercet.models import ModelCacheConfig, has_weights, open_model
 from tercet.models.checkpoints.contract import Checkpoint

@@ -75,6 +75,9 @@ class Inline:
         self._wakes: dict[tuple[Address, str], int] = {}
         self._turns: deque[tuple[Address, Event]] = deque()
         self._busy = False
+        self.broken = False
+        """A step or a machine's turn did not come to its end (an error, Ctrl-C): nothing that the
+        machines know can be trusted any more, and this driver gives them no further event."""
 
     def add(
         self,
@@ -96,20 +99,22 @@ class Inline:
         is being entered: none is entered twice at once.
         """
         self._turns.append((address, event))
-        if self._busy:
+        if self._busy or self.broken:
             return
-        self._busy = True
-        try:
-            while self._turns:
-                self._enter(*self._turns.popleft())
-        finally:
-            self._busy = False
+        self._busy = self.broken = True
+        while self._turns:
+            self._enter(*self._turns.popleft())
+        self._busy = self.broken = False
 
     def turn(self) -> bool:
         """Run one step, or else wait for the next timer; False if there is neither."""
+        if self.broken:
+            return False
         self._wake_due()
         if self._steps:
+            self.broken = True
             result = self._run(self._steps.popleft())
+            self.broken = False
             self.deliver(self._engine_of, StepDone(result=result))
             return True
         if not self._wakes:
