@@ -1,5 +1,6 @@
 """An image that a process has mapped: its pages are shared, and nobody removes it meanwhile."""
 
+import contextlib
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ import numpy as np
 
 from tercet.models.image.layout import ImageHeader
 from tercet.program.packing import StoredWeight
+
+_MADV_POPULATE_READ = 22
+"""All pages are mapped at once rather than one by one at the first step (Linux 5.14)."""
 
 
 class MappedImage:
@@ -23,6 +27,10 @@ class MappedImage:
         self.path = path
         self.header = header
         self._map = mmap.mmap(file.fileno(), header.size, access=mmap.ACCESS_READ)
+        # Huge pages make reading all weights a quarter faster. Kernels without them say no.
+        with contextlib.suppress(OSError):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+            self._map.madvise(_MADV_POPULATE_READ)
 
     def weights(self) -> Mapping[str, StoredWeight]:
         """The weights by name, in place."""
