@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tercet.base.model import ModelShape
 from tercet.devices.contract import F32
 from tercet.program.rounding import codes8, to_bfloat16
 from tercet.quantization.config import CalibrationConfig
 from tercet.quantization.measure import Distance, Yardstick
-from tercet.quantization.observation import observe
-from tercet.quantization.rounding import clipped_scales, gram, plain_scales
+from tercet.quantization.observation import observe, observe_products
+from tercet.quantization.rounding import compensated, inverse_factor, plain_scales
 from tercet.quantization.sites import Site, sites
 from tercet.quantization.smoothing import OutputError, absorb, find_scale, round8
 from tercet.quantization.tensors import Tensors, exact_program, rounded_program
@@ -74,8 +75,8 @@ def calibrate(
     run.step("rounded")
     run.smooth()
     run.step("scales absorbed")
-    run.clip()
-    run.step("rows clipped")
+    run.compensate(tokens)
+    run.step("errors compensated")
     kept = run.keep()
     if kept:
         run.step("mixed precision")
@@ -92,6 +93,9 @@ class _Run:
         self._advance = advance
         self._places: list[_Place] = []
         self._scales: dict[str, F32] = {}
+        """[N, 1] of each matrix that is rounded."""
+        self._codes: dict[str, NDArray[np.int8]] = {}
+        """Integers that were compensated; others follow from the scales."""
         self._steps: list[Step] = []
 
     def measure_exact(self, held_out: Sequence[Sequence[int]]) -> None:
@@ -130,13 +134,28 @@ class _Run:
             self._advance("smooth", index + 1, len(self._places))
         self._round()
 
-    def clip(self) -> None:
-        """Rows have the scales that lose least."""
-        for index, place in enumerate(self._places):
-            products = gram(place.x)
-            for name in place.site.readers:
-                self._scales[name] = clipped_scales(self._tensors.values[name], products)
-            self._advance("clip", index + 1, len(self._places))
+    def compensate(self, tokens: Sequence[Sequence[int]]) -> None:
+        """Columns take up the errors of those before them, in passes over the tokens that hold
+        the products of as many inputs as fit.
+        """
+        program, weights = exact_program(self._shape, self._tensors)
+        groups = list(_fitting(self._places, self._config.products_bytes_max))
+        steps = len(groups) * len(tokens) + len(self._places)
+        count = iter(range(1, steps + 1))
+
+        def advance() -> None:
+            self._advance("compensate", next(count), steps)
+
+        for group in groups:
+            wanted = [place.site.name for place in group]
+            products = observe_products(program, weights, tokens, wanted=wanted, advance=advance)
+            for place in group:
+                factor = inverse_factor(products.pop(place.site.name))
+                for name in place.site.readers:
+                    matrix = self._tensors.values[name]
+                    codes = compensated(matrix, self._scales[name], factor)
+                    self._codes[name] = codes.astype(np.int8)
+                advance()
 
     def keep(self) -> tuple[str, ...]:
         """Matrices whose outputs are too far off are left as they are."""
@@ -145,7 +164,7 @@ class _Run:
             if np.sqrt(self._error(place)) > self._config.error_max:
                 kept += place.site.readers
         for name in kept:
-            del self._scales[name]
+            del self._scales[name], self._codes[name]
         return tuple(kept)
 
     def step(self, name: str) -> None:
@@ -200,26 +219,46 @@ class _Run:
         """Of the site's readers as they would be stored now, squared."""
         matrices = self._matrices(place.site)
         names = place.site.readers
-        scaled = [self._scales.get(name) for name in names]
-        ours = [
-            to_bfloat16(one) if scales is None else codes8(one, scales) * scales
-            for one, scales in zip(matrices, scaled, strict=True)
-        ]
-        x = to_bfloat16(place.x) if scaled[0] is None else round8(place.x)
+        ours = []
+        for name, matrix in zip(names, matrices, strict=True):
+            rounded = self._integers(name, matrix)
+            ours.append(to_bfloat16(matrix) if rounded is None else rounded * self._scales[name])
+        x = round8(place.x) if names[0] in self._scales else to_bfloat16(place.x)
         return OutputError(place.x, matrices).of_rounded(x, ours)
+
+    def _integers(self, name: str, values: F32) -> NDArray[np.int8] | None:
+        """What the tensor is in INT8; None for one that is not rounded."""
+        if name in self._codes:
+            return self._codes[name]
+        scales = self._scales.get(name)
+        return None if scales is None else codes8(values, scales).astype(np.int8)
 
     def _rounded(self) -> Tensors:
         """The tensors as a file would hold them."""
         integers = {}
         plain = {}
         for name, values in self._tensors.values.items():
-            scales = self._scales.get(name)
-            if scales is not None:
-                codes = codes8(values, scales).astype(np.int8)
-                integers[name] = (codes, scales.reshape(-1))
+            codes = self._integers(name, values)
+            if codes is not None:
+                integers[name] = (codes, self._scales[name].reshape(-1))
             else:
                 plain[name] = values if name.endswith(".bias") else to_bfloat16(values)
         return Tensors(plain, integers)
+
+
+def _fitting(places: Sequence[_Place], bytes_max: int) -> Iterator[list[_Place]]:
+    """The places in groups whose products [K, K] take so much memory at most (or one place)."""
+    group: list[_Place] = []
+    size = 0
+    for place in places:
+        needed = 4 * place.site.columns**2
+        if group and size + needed > bytes_max:
+            yield group
+            group, size = [], 0
+        group.append(place)
+        size += needed
+    if group:
+        yield group
 
 
 def cut(ids: Sequence[int], *, length: int) -> Iterator[Sequence[int]]:

@@ -19,6 +19,9 @@ class CalibrationConfig:
     """Matrices stay in bfloat16 where their outputs would be off by more than this share (root of
     the mean square)."""
 
+    products_bytes_max: int = 1 << 30
+    """Memory for products of inputs with themselves; what does not fit takes another pass."""
+
     def __post_init__(self) -> None:
         for name in ("tokens", "held_out", "sequence", "rows"):
             if getattr(self, name) < 2:
