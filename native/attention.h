@@ -59,8 +59,8 @@ struct Append {
   KvLayout layout;
   int64_t layer;
   uint8_t* blocks;            // block id b is at blocks + b * block_bytes
-  const float *keys, *values; // [rows][kv_heads * head_dim], rows x_stride floats apart
-  int64_t x_stride;
+  const float *keys, *values; // [rows][kv_heads * head_dim]
+  int64_t keys_stride, values_stride;  // floats between rows
 };
 
 // Rows [row_begin, row_end) of one sequence with one kv head (its group of query heads), over

@@ -392,7 +392,7 @@ void Program::run_rows(const Region& region, Range rows, int) {
             },
             [&](const op::Append& one) {
               kernels_.append({&input_->shape, options_.kv, one.layer, blocks_, floats(one.keys),
-                               floats(one.values), stride(one.keys)},
+                               floats(one.values), stride(one.keys), stride(one.values)},
                               rows);
             },
             [](const auto&) {},

@@ -86,8 +86,9 @@ void append(const Append& append, Range rows) {
     for (int64_t head = 0; head < layout.kv_heads; ++head) {
       for (const bool values : {false, true}) {
         const Part part{at + layout.offset(append.layer, values, head), values};
-        const float* x = (values ? append.values : append.keys) + row * append.x_stride +
-                         head * layout.head_dim;
+        const float* rows_of = values ? append.values : append.keys;
+        const int64_t stride = values ? append.values_stride : append.keys_stride;
+        const float* x = rows_of + row * stride + head * layout.head_dim;
         if (layout.type == KvType::kBF16)
           write_bf16(x, layout, token, part);
         else

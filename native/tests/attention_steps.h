@@ -105,8 +105,9 @@ inline void append_rows(const Kernels& kernels, const World& world, const std::v
   const Step step(parts, world.tables);
   for (int64_t layer = 0; layer < world.layout.layers; ++layer) {
     const auto keys = world.matrix(parts, 0), values = world.matrix(parts, 1);
-    const Append args{&step.shape(), world.layout, layer,        world.blocks,
-                      keys.data(),   values.data(), world.layout.kv_heads * world.layout.head_dim};
+    const int64_t width = world.layout.kv_heads * world.layout.head_dim;
+    const Append args{&step.shape(), world.layout, layer, world.blocks,
+                      keys.data(),   values.data(), width, width};
     const int64_t rows = step.shape().rows;
     std::vector<std::thread> team;
     for (int t = 1; t < threads; ++t)

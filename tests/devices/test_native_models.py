@@ -11,7 +11,12 @@ from tercet.devices.cpu.device import CpuDevice
 from tercet.devices.cpu.native import native
 from tercet.devices.cpu.packing import CpuPacker
 from tercet.devices.direct import Direct, Sequence
+from tercet.devices.reference import ReferenceDevice
+from tercet.devices.reference.packing import Float32Packer
+from tercet.models.families.build import build
 from tercet.program.formats import Format
+from tercet.program.fuse import fuse
+from tercet.program.quantize import matrices, quantize
 
 LENGTHS = (1, 2, 17, 130)
 
@@ -131,3 +136,19 @@ def test_a_width_that_no_gate_fits_goes_without(monkeypatch):
         exact = logits_of(reference_model("narrow", form), 131)
         error = np.linalg.norm(ours - exact, axis=1) / np.linalg.norm(exact, axis=1)
         assert np.median(error) < (0.02 if form is Format.BF16 else 0.06)
+
+
+@pytest.mark.parametrize("isa", ISAS[:1])
+def test_parts_in_different_formats_are_computed_apart(isa):
+    """Files of mixed types keep v (and more) in another format than q and k."""
+    program = quantize(plain := build(SHAPES["llama"]), {
+        name: Format.Q8_0 if name.endswith((".v", ".up")) else Format.BF16
+        for name in matrices(plain)
+    })  # fmt: skip
+    program = CpuPacker(native()).arrange(fuse(program))
+    device = CpuDevice(isa)
+    ours = device.compile(program, stored(program, device.packer()))
+    exact = ReferenceDevice().compile(program, stored(program, Float32Packer()))
+    logits = [logits_of(executable, 131) for executable in (ours, exact)]
+    error = np.linalg.norm(logits[0] - logits[1], axis=1) / np.linalg.norm(logits[1], axis=1)
+    assert np.median(error) < 0.03
