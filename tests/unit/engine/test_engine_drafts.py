@@ -237,3 +237,33 @@ def test_some_guess_and_others_score_their_prompts():
     assert both.prompt_logprobs == alone[0].prompt_logprobs
     assert both.logprobs == alone[0].logprobs
     assert list(both.guessed) == [GUESS_NONE, GUESS_RIGHT]
+
+
+def test_what_an_earlier_guess_left_behind_is_not_taken_for_one():
+    """A slot with few guesses beside one with many: its row of tokens is filled up in `settle`."""
+    tasks = [task_of((n, *range(4, 24)), max_tokens=12, ignore_eos=True) for n in (40, 41)]
+    texts = [complete(engine_of(), task)[0] for task in tasks]
+    engine = engine_of()
+
+    def begin(step, opens, rows, guesses):
+        return engine.run(
+            StepPlan(
+                step=step,
+                opens=opens,
+                slots=i4([0, 1]),
+                rows=i4([rows, rows]),
+                samples=b"\x01\x01",
+                growth=i4([0, 0]),
+                guesses=bytes(guesses),
+            )
+        )
+
+    begin(0, tuple(opening(slot, task) for slot, task in enumerate(tasks)), 21, [0, 0])
+    engine.drafter = lambda tokens, count: np.array(
+        texts[tokens[0] - 40][len(tokens) - 21 :][:count], np.int32
+    )
+    # Behind the one right guess of slot 0 lies, from an earlier wrong one, what it draws next.
+    engine.slots.tokens[0, 23] = texts[0][2]
+    result = begin(1, (), 1, [1 + 1, 1 + 5])
+    assert ints(result.counts) == [2, 6]
+    assert ints(result.tokens) == texts[0][1:3] + texts[1][1:7]
