@@ -123,6 +123,15 @@ class CompileOptions(Struct, frozen=True, kw_only=True):
     """Threads that a step may use; None: the device's choice."""
 
 
+class KvForm(Struct, frozen=True):
+    """How keys and values of a program are kept."""
+
+    dtype: str
+    """`bf16`, `int8`, `float32`, or `none`."""
+    block_bytes: int
+    """Of BLOCK_TOKENS tokens, all layers."""
+
+
 class KvMemory(Protocol):
     """Mapped arenas as one row of blocks: block id -> address, by plain arithmetic."""
 
@@ -164,6 +173,10 @@ class Device(Protocol):
 
     def check(self, options: CompileOptions) -> None:
         """`Invalid` says which of the options this device does not serve."""
+        ...
+
+    def kv_form(self, program: Program, options: CompileOptions) -> KvForm:
+        """How an executable of the program would keep keys and values."""
         ...
 
     def compile(

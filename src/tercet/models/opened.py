@@ -16,7 +16,7 @@ from tercet.models.image.layout import LAYOUT_VERSION
 from tercet.models.image.mapped import MappedImage
 from tercet.models.image.shelf import Shelf
 from tercet.models.quantization import choose_formats
-from tercet.models.sources import locate, open_checkpoint
+from tercet.models.sources import Located, locate, open_checkpoint
 from tercet.models.spec import COST, parse_cost
 from tercet.program.fuse import fuse
 from tercet.program.packing import Packer, StoredWeight
@@ -60,6 +60,18 @@ class OpenedModel:
         return {} if self.image is None else self.image.weights()
 
 
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """A model whose files are in place, and the image that it wants."""
+
+    located: Located
+    checkpoint: Checkpoint
+    program: Program
+    content: str
+    wanted: WantedImage | None
+    """None where no device was said."""
+
+
 def has_weights(source: str) -> bool:
     """False for a model that only a device without weights can play."""
     return not source.startswith(COST)
@@ -81,10 +93,40 @@ def open_model(
     """
     if not has_weights(source):
         return _open_cost(source)
+    plan = plan_model(
+        source, cache=cache, packer=packer, quantization=quantization, progress=progress
+    )
+    image = None
+    if plan.wanted is not None:
+        building = _stage(progress, "build")
+        image = ensure_image(plan.checkpoint, plan.wanted, Shelf(cache), building)
+    facts = plan.checkpoint.facts()
+    return OpenedModel(
+        name=plan.located.name,
+        location=plan.located.location,
+        kind=facts.kind,
+        shape=facts.shape,
+        program=plan.program,
+        fingerprint=_hash("model", plan.content, plan.program.encoded()),
+        content=plan.content,
+        tokenizer_source=facts.tokenizer,
+        defaults=facts.defaults,
+        image=image,
+    )
+
+
+def plan_model(
+    source: str,
+    *,
+    cache: ModelCacheConfig,
+    packer: Packer | None = None,
+    quantization: str = "auto",
+    progress: StageProgress | None = None,
+) -> ModelPlan:
+    """What `open_model` would open: its files fetched and checked, its image not looked for."""
     located = locate(source, cache, _stage(progress, "fetch"))
     checkpoint = open_checkpoint(located.location, OutlineCache(cache.outlines))
-    facts = checkpoint.facts()
-    program = build(facts.shape)
+    program = build(checkpoint.facts().shape)
     if packer is not None:
         formats = choose_formats(
             program,
@@ -97,7 +139,7 @@ def open_model(
     if packer is not None:
         program = packer.arrange(program)
     content = _content(checkpoint, DigestCache(cache.digests), _stage(progress, "check"))
-    image = None
+    wanted = None
     if packer is not None:
         recipes = program.weights
         wanted = WantedImage(
@@ -107,19 +149,7 @@ def open_model(
             source=located.name,
             quantization=quantization,
         )
-        image = ensure_image(checkpoint, wanted, Shelf(cache), _stage(progress, "build"))
-    return OpenedModel(
-        name=located.name,
-        location=located.location,
-        kind=facts.kind,
-        shape=facts.shape,
-        program=program,
-        fingerprint=_hash("model", content, program.encoded()),
-        content=content,
-        tokenizer_source=facts.tokenizer,
-        defaults=facts.defaults,
-        image=image,
-    )
+    return ModelPlan(located, checkpoint, program, content, wanted)
 
 
 def _open_cost(source: str) -> OpenedModel:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from msgspec import Struct
+
 from tercet.runtime.control_groups import Group, groups
 
 
@@ -11,12 +13,34 @@ def threads_each(replicas: int, cores: int) -> int:
     return max(1, cores // replicas)
 
 
+class Cores(Struct, frozen=True, kw_only=True):
+    """What there is, and what of it this process may use."""
+
+    online: int
+    affinity: int
+    """Cores that it may run on."""
+    quotas: tuple[float, ...]
+    """Cores' worth of time that its control groups may use; empty: no limit."""
+
+    @property
+    def usable(self) -> int:
+        """Whole cores that it can have all the time, at least one."""
+        return max(1, min([self.affinity, *map(int, self.quotas)]))
+
+
+def count_cores(root: Path = Path("/")) -> Cores:
+    """Count what the host has and what this process may use of it."""
+    affinity = len(os.sched_getaffinity(0))
+    return Cores(
+        online=os.cpu_count() or affinity,
+        affinity=affinity,
+        quotas=tuple(quota for quota in map(_quota, groups("cpu", root)) if quota),
+    )
+
+
 def usable_cores(root: Path = Path("/")) -> int:
     """Give the cores that this process may run on, no more than its control groups' quotas."""
-    cores = len(os.sched_getaffinity(0))
-    return max(
-        1, min([cores, *[int(quota) for quota in map(_quota, groups("cpu", root)) if quota]])
-    )
+    return count_cores(root).usable
 
 
 def _quota(group: Group) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tercet.base.errors import Invalid, must
-from tercet.devices.contract import F32, Batch, CompileOptions, KvMemory, Outputs
+from tercet.devices.contract import F32, Batch, CompileOptions, KvForm, KvMemory, Outputs
 from tercet.devices.cpu.lower import Lowering
 from tercet.devices.cpu.native import MISSING, chosen_isa, native
 from tercet.devices.cpu.packing import LAYOUT, CpuPacker
@@ -50,6 +50,13 @@ class CpuDevice:
                 parameter="kv_dtype",
             )
 
+    def kv_form(self, program: Program, options: CompileOptions) -> KvForm:
+        """BF16 unless INT8 is asked for."""
+        self.check(options)
+        name = _KV_TYPES[options.kv_dtype]
+        kv_type = getattr(self._native.KvType, name)
+        return KvForm(name.lower(), self._native.kv_block_bytes(kv_type, *_kv_shape(program)))
+
     def compile(
         self,
         program: Program,
@@ -78,7 +85,7 @@ class CpuDevice:
         lowering = Lowering(program, weights, native=self._native, to=executable)
         lowering.run()
         executable.seal()
-        block_bytes = self._native.kv_block_bytes(kv_type, layers, kv_heads, head_dim)
+        block_bytes = self.kv_form(program, options).block_bytes
         return CpuExecutable(executable, block_bytes=block_bytes, kept=lowering.kept)
 
 

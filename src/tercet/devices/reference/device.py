@@ -1,5 +1,6 @@
 """The reference device: compiles a program to a list of NumPy calls and runs batches."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import numpy as np
 import threadpoolctl
 
 from tercet.base.errors import Invalid, must
-from tercet.devices.contract import F32, Batch, CompileOptions, KvMemory, Outputs
+from tercet.devices.contract import F32, Batch, CompileOptions, KvForm, KvMemory, Outputs
 from tercet.devices.reference.attention import Attention
 from tercet.devices.reference.kernels import Kernel, Kernels
 from tercet.devices.reference.memory import Memory
@@ -63,6 +64,11 @@ class ReferenceDevice:
                 "float32 only.",
                 parameter="kv_dtype",
             )
+
+    def kv_form(self, program: Program, options: CompileOptions) -> KvForm:
+        """Float32, whatever the program."""
+        self.check(options)
+        return KvForm("float32", 4 * math.prod(_layout(program).block_shape))
 
     def compile(
         self,
