@@ -66,6 +66,75 @@ def test_run_answers_and_leaves_nothing_behind() -> None:
     assert first.stdout == again.stdout != ""
 
 
+ENDLESS = ("--raw", "--max-tokens", "200", "--set", "cost.step_ns=50000000")
+
+
+def test_run_prints_while_it_computes_and_stops_when_told() -> None:
+    """Steps of 50 ms: what was read came while the process had 10 s to go; Ctrl-C ends it."""
+    process = subprocess.Popen(
+        [TERCET, "run", "cost:tiny", "hello", *ENDLESS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+
+
+def test_run_starts_no_process_and_no_server() -> None:
+    script = (
+        "import sys, os, tercet.cli.main as m\n"
+        f"sys.argv = ['tercet', 'run', {TINY!r}, 'hi', '--raw', '--max-tokens', '2']\n"
+        "try:\n    m.main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print()\n"
+        "for task in os.listdir('/proc/self/task'):\n"
+        "    print('children', open(f'/proc/self/task/{task}/children').read())\n"
+        "print('loaded', *sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    children = [line for line in result.stdout.splitlines() if line.startswith("children")]
+    assert children
+    assert all(line.split() == ["children"] for line in children)
+    loaded = set(result.stdout.rpartition("loaded ")[2].split())
+    assert not loaded & {"asyncio", "httpx", "starlette", "uvicorn", "uvloop", "jinja2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "api.stop_strings_max=x"), "api.stop_strings_max"),
+        (("--max-tokens", "100000"), "maximum context length is 512 tokens"),
+        (("--seed", str(1 << 70)), "seed"),
+        (("--set", "runtime.kv_cache_memory_bytes=1"), "KV memory"),
+        (("--device", "cost", "--set", "runtime.kv_dtype=int5"), "int5"),
+    ],
+)
+def test_run_refuses_in_a_sentence(options: tuple[str, ...], words: str) -> None:
+    result = tercet("run", TINY, "hello", *options)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_run_takes_a_system_message_and_a_template(tmp_path: Path) -> None:
+    template = "{{ messages | length }}{{ messages[0].content }}"
+    options = ("--max-tokens", "6", "--set", f"chat_template={template}")
+    alone = tercet("run", TINY, "hello", *options)
+    told = tercet("run", TINY, "hello", "--system", "Be brief.", *options)
+    assert alone.returncode == told.returncode == 0, told.stderr
+    raw = [
+        tercet("run", TINY, text, "--raw", "--max-tokens", "6") for text in ("1hello", "2Be brief.")
+    ]
+    assert [alone.stdout, told.stdout] == [one.stdout for one in raw]
+    assert alone.stdout != told.stdout
+
+
 def test_chat_remembers_and_forgets() -> None:
     result = tercet("chat", TINY, "--max-tokens", "4", stdin="one\n/new\ntwo\n\n")
     assert result.returncode == 0, result.stderr

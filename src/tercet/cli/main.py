@@ -14,6 +14,7 @@ COMMANDS = {
     "chat": ("tercet.cli.chat", "Talk with a model in the terminal."),
     "bench": ("tercet.cli.bench", "Measure a server under load."),
     "quantize": ("tercet.cli.quantize", "Write a model in INT8, calibrated."),
+    "explain": ("tercet.cli.explain", "Say what this machine can do and what would be used."),
     "models": ("tercet.cli.models", "List the models that can be served by name."),
     "images": ("tercet.cli.images", "List, remove or verify model images."),
     "config": ("tercet.cli.config", "Show the configuration and where each value came from."),
