@@ -18,6 +18,8 @@ from tercet.program.program import Program
 SPIN_NS = 50_000
 """A thread that waits for work looks for it so long before it sleeps: longer than what lies between
 two steps of a busy engine, far less than a person would notice in a processor's heat."""
+_HEAD_DIM_MAX = 1024
+"""kMaxHeadDim of native/attention.h."""
 _KV_TYPES = {"auto": "BF16", "bf16": "BF16", "int8": "INT8"}
 
 
@@ -69,6 +71,13 @@ class CpuDevice:
             must(name in weights, f"weight {name} is missing")
         kv_type = getattr(self._native.KvType, _KV_TYPES[options.kv_dtype])
         layers, kv_heads, head_dim = _kv_shape(program)
+        if head_dim > _HEAD_DIM_MAX:
+            raise Invalid(
+                f"heads of {head_dim} numbers are wider than the CPU device computes with, "
+                f"{_HEAD_DIM_MAX} at most; use --device reference.",
+                code="device_not_served",
+                parameter="device",
+            )
         cores = sorted(os.sched_getaffinity(0))
         threads = options.threads or len(cores)
         executable = self._native.Program(
