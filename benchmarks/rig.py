@@ -51,7 +51,8 @@ class Rig:
                 cost=self.cost,
                 fingerprint="bench",
             ),
-            scheduling=SchedulingConfig(max_slots=self.engine.slots.max_slots),
+            # Every token is computed: texts of a benchmark repeat themselves, guesses would flatter.
+            scheduling=SchedulingConfig(max_slots=self.engine.slots.max_slots, speculation="off"),
         )
         self._steps: deque[RunStep] = deque()
         self._wakes: dict[str, int] = {}

@@ -10,6 +10,7 @@
 namespace tercet {
 namespace {
 
+constexpr int64_t kBusyNs = 30'000;  // longer than any wait within a step
 constexpr int kPausesPerLook = 64;  // a look at the clock costs as much as a few pauses
 
 inline void pause() {
@@ -110,7 +111,9 @@ void Team::live(int thread) {
       if (next_of(ticket) < chunks_of(ticket)) break;
       pause();
     }
-    if (now_ns() - idle_since > spin_ns_) {
+    const int64_t idle_ns = now_ns() - idle_since;
+    if (idle_ns > kBusyNs) std::this_thread::yield();  // whoever needs the core between steps has it
+    if (idle_ns > spin_ns_) {
       sleep(ticket_.load());
       idle_since = now_ns();
     }
