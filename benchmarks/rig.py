@@ -51,7 +51,7 @@ class Rig:
                 cost=self.cost,
                 fingerprint="bench",
             ),
-            # Every token is computed: texts of a benchmark repeat themselves, guesses would flatter.
+            # Every token is computed: texts of a benchmark repeat, and guesses would flatter.
             scheduling=SchedulingConfig(max_slots=self.engine.slots.max_slots, speculation="off"),
         )
         self._steps: deque[RunStep] = deque()
