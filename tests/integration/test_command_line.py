@@ -76,7 +76,7 @@ def test_run_prints_while_it_computes_and_stops_when_told() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # A shell that runs the tests in the background has them ignore Ctrl-C, children included.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stdout is not None
     assert os.read(process.stdout.fileno(), 1)
