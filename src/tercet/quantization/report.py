@@ -10,16 +10,16 @@ _WORST = 8
 
 def table(calibrated: Calibrated) -> str:
     """What each step gained, line by line."""
-    head = f"{'step':<16}{'output error':>13}{'perplexity':>12}{'to float32':>12}"
+    head = f"{'step':<20}{'output error':>13}{'perplexity':>12}{'to float32':>12}"
     lines = [
         f"{head}{'KL':>10}{'other token':>13}",
-        f"{'float32':<16}{'':>13}{calibrated.perplexity:>12.4f}",
+        f"{'float32':<20}{'':>13}{calibrated.perplexity:>12.4f}",
     ]
     for step in calibrated.steps:
         far = step.distance
         change = far.perplexity / calibrated.perplexity - 1
         lines.append(
-            f"{step.name:<16}{step.error:>13.3%}{far.perplexity:>12.4f}{change:>+12.2%}"
+            f"{step.name:<20}{step.error:>13.3%}{far.perplexity:>12.4f}{change:>+12.2%}"
             f"{far.divergence:>10.5f}{far.changed:>13.2%}"
         )
     return "\n".join(lines)
