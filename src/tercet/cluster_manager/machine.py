@@ -20,6 +20,7 @@ from tercet.messages.events import (
     PeerGone,
     PeerJoined,
     Received,
+    TargetsSet,
     Woke,
 )
 from tercet.messages.wire import (
@@ -102,7 +103,7 @@ class ClusterManager:
                 self._ticking = self._ticking and key != TICK
             case DrainRequested(deadline=deadline):
                 self._no_starts_from = deadline
-            case Received():
+            case TargetsSet() | Received():
                 pass  # meant for another kind of machine
         self._reconcile(now, out)
         return out

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address, ExecutorId
 from tercet.jobs.job import TaskOutput
+from tercet.messages.kv import Strip
 from tercet.messages.plan import StepPlan
 from tercet.messages.wire import Message, Role
 
@@ -65,6 +66,44 @@ class Forget(Struct, frozen=True, kw_only=True, tag=True):
     cause: str = ""
 
 
+class Move(Struct, frozen=True, kw_only=True, tag=True):
+    """Copy bytes from memory of anybody into memory of one's own; `Moved` answers, once.
+
+    Parts of `part_bytes` are summed as they come and the sums folded. Moves may overtake each
+    other; their targets are disjoint.
+    """
+
+    ticket: int
+    source: Strip
+    target: Strip
+    part_bytes: int
+    check: int | None
+    """What the fold must be; None: what the source's side says while it sends."""
+    step: int = 0
+    layer: int = 0
+    """Not before the source's layer clock has passed this layer (from 1) of this step (0: at
+    once)."""
+    deadline: int = 0
+    """Machine time after which it has failed."""
+    cause: str = ""
+
+
+class Sum(Struct, frozen=True, kw_only=True, tag=True):
+    """Checksum bytes of one's own memory; `Summed` answers, once."""
+
+    ticket: int
+    sources: tuple[Strip, ...]
+    part_bytes: int
+    cause: str = ""
+
+
+class Unmap(Struct, frozen=True, kw_only=True, tag=True):
+    """Nothing reads this lent arena any more, and nothing will: give its place back."""
+
+    memory: str
+    cause: str = ""
+
+
 class Fact(Struct, frozen=True, kw_only=True, tag=True):
     """Something worth counting or logging; `observe` makes metrics and log lines of it.
 
@@ -78,4 +117,4 @@ class Fact(Struct, frozen=True, kw_only=True, tag=True):
     cause: str = ""
 
 
-Effect = Send | RunStep | Wake | Emit | Spawn | Kill | Forget | Fact
+Effect = Send | RunStep | Wake | Emit | Spawn | Kill | Forget | Move | Sum | Unmap | Fact

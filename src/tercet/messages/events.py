@@ -1,11 +1,13 @@
 """What can happen to a machine: one closed union for each of the four."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from tercet.base.ids import Address, Epoch, ExecutorId, JobId, TaskId
 from tercet.jobs.job import Job
 from tercet.messages.plan import StepResult
-from tercet.messages.wire import Message
+from tercet.messages.wire import Message, Role
 
 
 class Received(Struct, frozen=True, kw_only=True, tag=True):
@@ -42,6 +44,54 @@ class DrainRequested(Struct, frozen=True, kw_only=True, tag=True):
     """Take nothing new, let what runs finish until `deadline` (machine time), then end it."""
 
     deadline: int
+
+
+class MoveEnd(StrEnum):
+    """How a `Move` ended; only after DONE is the target what was asked for."""
+
+    DONE = "done"
+    CORRUPT = "corrupt"
+    """The bytes that came are not those that were summed."""
+    STALE = "stale"
+    """The source began another life meanwhile."""
+    GONE = "gone"
+    """Nobody knows the source's memory, or the connection broke."""
+    LATE = "late"
+    """The deadline passed."""
+    FULL = "full"
+    """The target (a disk) takes nothing."""
+
+
+class Moved(Struct, frozen=True, kw_only=True, tag=True):
+    ticket: int
+    end: MoveEnd
+    size: int = 0
+    """Bytes that were copied."""
+    duration_ns: int = 0
+    """From its first byte's request to its last byte's arrival; without the wait for a layer."""
+    wire: str = ""
+
+
+class Summed(Struct, frozen=True, kw_only=True, tag=True):
+    ticket: int
+    checks: tuple[int, ...]
+    """One fold for each strip."""
+
+
+class ArenaLent(Struct, frozen=True, kw_only=True, tag=True):
+    """The blocks of a peer's arena can be read in place, under ids of this executor's own."""
+
+    memory: str
+    first_block: int
+    num_blocks: int
+
+
+class ArenaWithdrawn(Struct, frozen=True, kw_only=True, tag=True):
+    """Its owner is gone: no new reader of it may start. Those that read it go on; once no plan
+    under way and no run names it, the machine lets go of it by `Unmap`.
+    """
+
+    memory: str
 
 
 # job executor
@@ -119,7 +169,9 @@ JobExecutorEvent = (
     | Woke
     | DrainRequested
 )
-TaskExecutorEvent = StepDone | Received | PeerJoined | PeerGone | Woke
+TaskExecutorEvent = (
+    StepDone | Received | PeerJoined | PeerGone | Woke | Moved | Summed | ArenaLent | ArenaWithdrawn
+)
 NodeAgentEvent = (
     Spawned
     | SpawnFailed
@@ -130,6 +182,19 @@ NodeAgentEvent = (
     | PeerJoined
     | PeerGone
     | Woke
+    | Moved
+    | Summed
 )
-ClusterManagerEvent = Received | PeerJoined | PeerGone | Woke | DrainRequested
+
+
+class TargetsSet(Struct, frozen=True, kw_only=True, tag=True):
+    """A person wants another number of executors in these roles of a model; roles that are not
+    named stay as they are.
+    """
+
+    model: str
+    counts: tuple[tuple[Role, int], ...]
+
+
+ClusterManagerEvent = Received | PeerJoined | PeerGone | Woke | DrainRequested | TargetsSet
 Event = JobExecutorEvent | TaskExecutorEvent | NodeAgentEvent | ClusterManagerEvent

@@ -40,6 +40,10 @@ class SlotOpening(Struct, frozen=True, kw_only=True):
     task: Task
     computed: int = 0
     blocks: bytes = b""
+    borrowed_at: int = 0
+    lives: bytes = b""
+    """u4: the blocks from place `borrowed_at` on, as many as there are entries here, are another
+    executor's, in these generations: checked before and after every step that reads them."""
 
 
 class StepPlan(Struct, frozen=True, kw_only=True):
@@ -86,6 +90,9 @@ class StepResult(Struct, frozen=True, kw_only=True):
     guessed: bytes = b""
     """u1: GUESS_*, of the first guessed token, whether a row verified it or not; empty: nobody
     guessed."""
+    stale: bytes = b""
+    """i4: positions in the plan whose borrowed blocks were no longer what they were lent as. They
+    gained nothing and computed nothing; empty: none."""
     duration_ns: int = 0
 
 

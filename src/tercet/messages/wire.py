@@ -2,7 +2,7 @@
 
 job executor ──SubmitTask, CancelTask──▶ task executor ──TaskUpdates──▶ job executor
 cluster manager ──StartExecutor, StopExecutor──▶ node agent ──AgentReport, Executor*──▶ it
-cluster manager ──Members──▶ job executor
+cluster manager ──Members──▶ job executor, task executor, node agent
 task executor ──ExecutorReady──▶ node agent
 """
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address, Epoch, ExecutorId, TaskId
 from tercet.jobs.job import Failure, Finish, Task, TokenLogprobs
+from tercet.messages.kv import Host, KvMessage, Reach
 from tercet.messages.plan import StepCost
 
 PROTOCOL = 1
@@ -45,6 +46,9 @@ class SubmitTask(Struct, frozen=True, kw_only=True, tag=True):
     leader: TaskId | None = None
     """A sibling with the same prompt that was submitted before: wait for its prefill, so that
     the prompt is computed once."""
+    prefill: Address | None = None
+    """An executor that is to compute the prompt's full blocks; the receiver reads them there, or
+    computes them itself if that one cannot."""
 
 
 class CancelTask(Struct, frozen=True, kw_only=True, tag=True):
@@ -100,6 +104,7 @@ class ExecutorReady(Struct, frozen=True, kw_only=True, tag=True):
     context_max: int
     phases_ns: tuple[tuple[str, int], ...] = ()
     """Durations of Scaler-Pre, TE-Pre-Load, TE-Load, TE-Post-Load, Scaler-Post (DeepServe)."""
+    reach: Reach = Reach()
 
 
 class ExecutorGone(Struct, frozen=True, kw_only=True, tag=True):
@@ -118,6 +123,15 @@ class StopExecutor(Struct, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
+class ChangeRole(Struct, frozen=True, kw_only=True, tag=True):
+    """To an agent, which passes it on to the executor: serve as this from now on. It answers with
+    `ExecutorReady`; what it has begun it finishes.
+    """
+
+    executor: ExecutorId
+    role: Role
+
+
 class AgentReport(Struct, frozen=True, kw_only=True, tag=True):
     """All executors of a host, ready or starting; sent when the agent (re)joins and on demand."""
 
@@ -126,6 +140,7 @@ class AgentReport(Struct, frozen=True, kw_only=True, tag=True):
     ready: tuple[ExecutorReady, ...]
     next_executor: int
     """Lowest executor id that this host has never seen: a restarted manager goes on from it."""
+    host: Host | None = None
 
 
 class Members(Struct, frozen=True, kw_only=True, tag=True):
@@ -138,6 +153,7 @@ class Members(Struct, frozen=True, kw_only=True, tag=True):
     settled: bool
     """False while the manager still waits for the first report of its agents: absence means
     nothing yet."""
+    hosts: tuple[Host, ...] = ()
 
 
 Message = (
@@ -150,4 +166,6 @@ Message = (
     | StopExecutor
     | AgentReport
     | Members
+    | ChangeRole
+    | KvMessage
 )

@@ -14,6 +14,7 @@ from tercet.base.ids import Address, ExecutorId
 from tercet.messages.effects import Effect, Fact, Forget, Kill, Send, Spawn, Wake
 from tercet.messages.events import (
     Adopted,
+    Moved,
     NodeAgentEvent,
     PeerGone,
     PeerJoined,
@@ -22,6 +23,7 @@ from tercet.messages.events import (
     Received,
     Spawned,
     SpawnFailed,
+    Summed,
     Woke,
 )
 from tercet.messages.wire import (
@@ -123,7 +125,7 @@ class NodeAgent:
                     out.append(Send(to=CLUSTER, message=self._report(), cause=CLUSTER))
             case Woke(key=key):
                 self._woke(key, now, out)
-            case PeerGone() | Received():
+            case PeerGone() | Received() | Moved() | Summed():
                 pass  # only an exit says that an executor is dead; the cluster will be back
         return out
 

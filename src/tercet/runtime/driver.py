@@ -18,7 +18,20 @@ from typing import Generic, TypeVar, assert_never
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch
 from tercet.base.machine import Machine
-from tercet.messages.effects import Effect, Emit, Fact, Forget, Kill, RunStep, Send, Spawn, Wake
+from tercet.messages.effects import (
+    Effect,
+    Emit,
+    Fact,
+    Forget,
+    Kill,
+    Move,
+    RunStep,
+    Send,
+    Spawn,
+    Sum,
+    Unmap,
+    Wake,
+)
 from tercet.messages.events import Event, PeerGone, PeerJoined, Received, Woke
 from tercet.messages.wire import Message
 from tercet.runtime.peers import Peers
@@ -44,6 +57,9 @@ class Ports:
     spawn: Callable[[Spawn], None] = _absent
     kill: Callable[[Kill], None] = _absent
     forget: Callable[[Forget], None] = _absent
+    move: Callable[[Move], None] = _absent
+    sum: Callable[[Sum], None] = _absent
+    unmap: Callable[[Unmap], None] = _absent
     fact: Callable[[Fact], None] = lambda _: None
 
 
@@ -130,7 +146,9 @@ class Host(Generic[EventT]):
             for effect in effects:
                 self._carry_out(effect, now)
 
-    def _carry_out(self, effect: Effect, now: int) -> None:
+    def _carry_out(  # noqa: C901  one case an effect
+        self, effect: Effect, now: int
+    ) -> None:
         match effect:
             case Send(to=to, message=message):
                 self._send(to, message)
@@ -148,6 +166,12 @@ class Host(Generic[EventT]):
                 self._ports.kill(effect)
             case Forget():
                 self._ports.forget(effect)
+            case Move():
+                self._ports.move(effect)
+            case Sum():
+                self._ports.sum(effect)
+            case Unmap():
+                self._ports.unmap(effect)
             case _:
                 assert_never(effect)
 

@@ -20,7 +20,20 @@ from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch
 from tercet.base.machine import Machine
 from tercet.jobs.job import TaskOutput
-from tercet.messages.effects import Effect, Emit, Fact, Forget, Kill, RunStep, Send, Spawn, Wake
+from tercet.messages.effects import (
+    Effect,
+    Emit,
+    Fact,
+    Forget,
+    Kill,
+    Move,
+    RunStep,
+    Send,
+    Spawn,
+    Sum,
+    Unmap,
+    Wake,
+)
 from tercet.messages.events import Event, PeerJoined, Received, StepDone, Woke
 from tercet.messages.plan import StepPlan, StepResult
 
@@ -164,7 +177,7 @@ class Inline:
                 self._wakes[address, key] = at
             case Fact():
                 pass
-            case Spawn() | Kill() | Forget():
+            case Spawn() | Kill() | Forget() | Move() | Sum() | Unmap():
                 must(False, f"this process carries out no {type(effect).__name__}")
             case _:
                 assert_never(effect)

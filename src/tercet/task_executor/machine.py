@@ -18,10 +18,14 @@ from tercet.cache.cache import Cache
 from tercet.jobs.job import Failure, FailureCode, Finish
 from tercet.messages.effects import Effect, Fact, RunStep, Send, Wake
 from tercet.messages.events import (
+    ArenaLent,
+    ArenaWithdrawn,
+    Moved,
     PeerGone,
     PeerJoined,
     Received,
     StepDone,
+    Summed,
     TaskExecutorEvent,
     Woke,
 )
@@ -98,6 +102,8 @@ class TaskExecutor:
             case Woke():
                 if event.key.startswith(_FRONT):
                     self._on_grace_over(Address(event.key.removeprefix(_FRONT)), effects)
+            case Moved() | Summed() | ArenaLent() | ArenaWithdrawn():
+                pass
             case _:
                 assert_never(event)
         self._send(outbox, effects)
