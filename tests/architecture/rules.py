@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "devices": frozenset({"base", "program"}),
     "engine": frozenset({"base", "jobs", "messages", "program", "models", "devices"}),
     "quantization": frozenset({"base", "program", "models", "devices"}),
-    "wires": frozenset({"base", "messages"}),
+    "wires": frozenset({"base", "messages", "devices"}),
     "observe": frozenset({"base", "messages"}),
     "runtime": _EVERYTHING_ELSE - {"sim"},
     "sim": frozenset(
