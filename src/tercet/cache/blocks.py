@@ -16,12 +16,24 @@
 A block begins a new generation each time it is taken, so a reference (arena, index, generation)
 of a former life is known to be stale. `indexed` says that the radix tree names the block: it may
 be held or cached, never free.
+
+This is the only count of lives. What writes to a block that was taken is told the number of its
+life by the machine (`StepPlan.begins`, `lives` of a `Move`'s target) and stores it in the arena's
+directory before the first byte; nobody counts there. A life in which nothing was written is never
+stored: the directory then shows the life that the bytes are of. So whoever was lent (block, life)
+and finds that life in the directory before and after reading has read that life's bytes.
 """
 
+from array import array
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from tercet.base.errors import must
 from tercet.base.ids import BlockId, BlockRef
+
+
+_LIFE_MASK = (1 << 32) - 1
+"""Lives are u4 wherever they leave the machine."""
 
 
 class BlockPool:
@@ -124,6 +136,20 @@ class BlockPool:
         """Give the name of the block in its present life."""
         index = block - self._first
         return BlockRef(self._arena, index, self._generations[index])
+
+    def owns(self, block: BlockId) -> bool:
+        """Say whether the block is one of this pool, not of an arena that somebody lends."""
+        return 0 <= block - self._first < self.total
+
+    def indices(self, blocks: Iterable[int]) -> bytes:
+        """Give the places of blocks in the arena, i4."""
+        first = self._first
+        return array("i", [block - first for block in blocks]).tobytes()
+
+    def lives(self, blocks: Iterable[int]) -> bytes:
+        """Give the numbers of the lives that blocks are in, u4."""
+        first, generations = self._first, self._generations
+        return array("I", [generations[block - first] & _LIFE_MASK for block in blocks]).tobytes()
 
     def is_current(self, ref: BlockRef) -> bool:
         """Say whether the reference still names what it named when it was made."""

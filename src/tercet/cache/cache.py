@@ -11,25 +11,43 @@ fills up becomes canonical unless another task indexed the same content first; t
 indexes nothing further while it runs (so whoever holds a node holds its ancestors, and every cached
 block can be evicted), and what it computed beyond joins the index at its release.
 
+A holding may also *borrow*: blocks of another executor's arena, read in place under a lease.
+
+    table     |    7    |   1009  |   1010  |   3           1009, 1010: ids outside this pool
+              `- canon -'`---- borrowed ----'`- private --'   borrowed_at=1, num_borrowed=2
+
+Borrowed blocks are counted, indexed and given back by nobody here, and what lies behind them is
+never indexed: a node's ancestors are blocks of the same arena.
+
 Order of use: a release makes its blocks most recent from the last to the first, and so does every
 touch. So a descendant always stands before its ancestors, and the least recently used cached block
 is always a leaf: eviction is O(1) and never searches.
 """
 
 from array import array
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, BlockId
 from tercet.cache.blocks import BlockPool
+from tercet.cache.identity import BLOCK_BYTES, child_key
 from tercet.cache.radix import Node, RadixTree
 
 
 class Holding:
     """One task's table of blocks; owned by whoever got it from `Cache.hold` until `release`."""
 
-    __slots__ = ("forked", "namespace", "num_canonical", "table", "tip")
+    __slots__ = (
+        "borrowed_at",
+        "forked",
+        "namespace",
+        "num_borrowed",
+        "num_canonical",
+        "table",
+        "tip",
+    )
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -38,7 +56,19 @@ class Holding:
         self.tip: Node | None = None
         """Node of the last canonical block."""
         self.forked = False
-        """Another task's block is the canonical one for content that this task computed."""
+        """Another task's block is the canonical one for content that this task computed; or what
+        it computes lies behind borrowed blocks."""
+        self.borrowed_at = 0
+        self.num_borrowed = 0
+        """So many blocks from place `borrowed_at` on are another executor's."""
+
+    @property
+    def own_blocks(self) -> list[BlockId]:
+        """Those of the table that are this pool's."""
+        if not self.num_borrowed:
+            return self.table
+        end = self.borrowed_at + self.num_borrowed
+        return self.table[: self.borrowed_at] + self.table[end:]
 
 
 class CacheStats(Struct, frozen=True, kw_only=True):
@@ -107,6 +137,51 @@ class Cache:
         holding.table.extend(blocks)
         return blocks
 
+    def borrow(self, holding: Holding, blocks: Sequence[BlockId]) -> None:
+        """Append blocks of a lent arena behind a hit (or at the very front), once; own ones may
+        follow.
+        """
+        must(not holding.num_borrowed, "a holding borrows twice")
+        must(len(holding.table) == holding.num_canonical, "blocks are borrowed behind private ones")
+        for block in blocks:
+            must(not self.pool.owns(block), f"block {block} is borrowed from this pool itself")
+        if blocks:
+            holding.borrowed_at = len(holding.table)
+            holding.num_borrowed = len(blocks)
+            holding.table.extend(blocks)
+            holding.forked = True
+
+    def refs(self, blocks: Sequence[BlockId]) -> tuple[bytes, bytes]:
+        """Give (places in the arena i4, lives u4) of held blocks: what a lease on them names."""
+        return self.pool.indices(blocks), self.pool.lives(blocks)
+
+    def commit(self, holding: Holding, tokens: "array[int]", *, computed: int) -> None:
+        """Let others find blocks that a verified transfer filled up to `computed` tokens, exactly
+        as if they had been computed here.
+        """
+        must(computed % BLOCK_TOKENS == 0, f"{computed} tokens came, not whole blocks")
+        must(
+            computed <= BLOCK_TOKENS * len(holding.table),
+            f"{computed} tokens came for {len(holding.table)} blocks",
+        )
+        self.index(holding, tokens, computed=computed)
+
+    def keys_for(self, namespace: str, tokens: "array[int]", value_tokens: int) -> list[bytes]:
+        """Give the chain keys at the end of every full run of `value_tokens`: the names of the
+        same KV anywhere else. What is indexed here is not hashed anew.
+        """
+        must(value_tokens > 0 and value_tokens % BLOCK_TOKENS == 0, f"values of {value_tokens}")
+        step = value_tokens // BLOCK_TOKENS
+        num_blocks = len(tokens) // value_tokens * step
+        packed = tokens[: BLOCK_TOKENS * num_blocks].tobytes()
+        path = self._tree.match(namespace, packed, num_blocks)
+        keys = [node.key for node in path]
+        key = keys[-1] if keys else self._tree.root_key(namespace)
+        for at in range(len(keys), num_blocks):
+            key = child_key(key, packed[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES])
+            keys.append(key)
+        return keys[step - 1 :: step]
+
     def index(self, holding: Holding, tokens: "array[int]", *, computed: int) -> None:
         """Let others find the blocks that the first `computed` tokens fill."""
         num_full = computed // BLOCK_TOKENS
@@ -128,7 +203,7 @@ class Cache:
         `index` is false. The holding is empty afterwards.
         """
         pool = self.pool
-        table, num_canonical = holding.table, holding.num_canonical
+        table, num_canonical = holding.own_blocks, holding.num_canonical
         full = self._index_rest(holding, tokens, computed) if index else []
         num_full = num_canonical + len(full)
         for at in range(len(table) - 1, num_canonical - 1, -1):
@@ -140,12 +215,15 @@ class Cache:
             pool.drop(table[at])
         holding.table = []
         holding.num_canonical = 0
+        holding.num_borrowed = 0
         holding.tip = None
 
     def _index_rest(self, holding: Holding, tokens: "array[int]", computed: int) -> list[Node]:
         """Index what is full behind the canonical blocks; give the nodes of that content."""
         num_full = computed // BLOCK_TOKENS
         must(num_full <= len(holding.table), f"{computed} tokens in {len(holding.table)} blocks")
+        if holding.num_borrowed:
+            return []
         nodes: list[Node] = []
         above = holding.tip
         for at in range(holding.num_canonical, num_full):

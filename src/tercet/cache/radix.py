@@ -103,6 +103,11 @@ class RadixTree:
         if above.parent is None and not above.children:
             del self._roots[above.content.decode("utf-8", "surrogatepass")]
 
+    def root_key(self, namespace: str) -> bytes:
+        """Give the parent key of a namespace's first blocks, indexed or not."""
+        root = self._roots.get(namespace)
+        return root_key(namespace, self._fingerprint) if root is None else root.key
+
     def _root(self, namespace: str) -> Node:
         root = self._roots.get(namespace)
         if root is None:

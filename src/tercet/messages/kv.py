@@ -42,8 +42,10 @@ class Strip(Struct, frozen=True, array_like=True):
     units: bytes
     """i4"""
     lives: bytes = b""
-    """u4: the generation that each unit must be in before and after it is read; empty: nobody
-    looks (the checksum of a stored value says enough)."""
+    """u4. Of a source: the generation that each unit must be in before and after it is read; empty:
+    nobody looks (the checksum of a stored value says enough). Of a target in an arena: the life
+    that each block begins, stored in the directory before the first byte is written; storing it
+    again (further layers) changes nothing."""
 
     @property
     def size(self) -> int:

@@ -13,6 +13,9 @@ noted, so that ranks can read a plan from shared memory and a recording can hold
     guesses   [ 5 | 1 | 0 ]        how many of its next tokens are guessed, plus one (u1; 0: nobody
                                    looks; 1: one token, only to see whether it would have been
                                    right; 1 + k: at most k, each verified by a row of its own)
+    begins    [ 3 | 1 | 7 ... 7 ]  the life (u4) that each fresh block begins: of the opens in turn
+                                   those behind `computed`, then `blocks`. The engine stores it in
+                                   the arena's directory before it writes there (cache/blocks.py)
 """
 
 from msgspec import Struct
@@ -67,6 +70,8 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     blocks: bytes = b""
     guesses: bytes = b""
     """Empty: nobody guesses."""
+    begins: bytes = b""
+    """Empty: nobody is ever lent these blocks, their lives need no number (tests, benches)."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
