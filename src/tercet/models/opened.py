@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tercet.base.errors import Invalid
 from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 from tercet.models.checkpoints.contract import Checkpoint, TokenizerSource
 from tercet.models.checkpoints.outline import OutlineCache
@@ -12,18 +13,21 @@ from tercet.models.config import ModelCacheConfig
 from tercet.models.digests import DigestCache, Progress
 from tercet.models.families.build import build
 from tercet.models.image.build import WantedImage, ensure_image
-from tercet.models.image.layout import LAYOUT_VERSION
+from tercet.models.image.layout import LAYOUT_VERSION, About
 from tercet.models.image.mapped import MappedImage
 from tercet.models.image.shelf import Shelf
 from tercet.models.quantization import choose_formats
 from tercet.models.sources import Located, locate, open_checkpoint
 from tercet.models.spec import COST, parse_cost
+from tercet.program.formats import Format
 from tercet.program.fuse import fuse
 from tercet.program.packing import Packer, StoredWeight
 from tercet.program.program import Program
 from tercet.program.quantize import quantize
 from tercet.program.recipes import Recipe
 
+IMAGE = "image:"
+"""Before the key of an image: a model by the image that its executors map, on whatever host."""
 StageProgress = Callable[[str, int, int], None]
 """Called with (stage, done bytes, total bytes); stages are `fetch`, `check` and `build`."""
 
@@ -93,6 +97,8 @@ def open_model(
     """
     if not has_weights(source):
         return _open_cost(source)
+    if source.startswith(IMAGE):
+        return _open_image(source, cache=cache, packer=packer)
     plan = plan_model(
         source, cache=cache, packer=packer, quantization=quantization, progress=progress
     )
@@ -126,18 +132,16 @@ def plan_model(
     """What `open_model` would open: its files fetched and checked, its image not looked for."""
     located = locate(source, cache, _stage(progress, "fetch"))
     checkpoint = open_checkpoint(located.location, OutlineCache(cache.outlines))
-    program = build(checkpoint.facts().shape)
+    facts = checkpoint.facts()
+    formats: dict[str, Format] = {}
     if packer is not None:
         formats = choose_formats(
-            program,
+            build(facts.shape),
             quantization,
             tensor_type=lambda name: checkpoint.describe(name).dtype,
             plain=packer.plain,
         )
-        program = quantize(program, formats)
-    program = fuse(program)
-    if packer is not None:
-        program = packer.arrange(program)
+    program = _program(facts.shape, formats, packer)
     content = _content(checkpoint, DigestCache(cache.digests), _stage(progress, "check"))
     wanted = None
     if packer is not None:
@@ -148,8 +152,46 @@ def plan_model(
             packer=packer,
             source=located.name,
             quantization=quantization,
+            about=About(
+                kind=facts.kind,
+                content=content,
+                shape=facts.shape,
+                formats=formats,
+                defaults=facts.defaults,
+            ),
         )
     return ModelPlan(located, checkpoint, program, content, wanted)
+
+
+def _program(shape: ModelShape, formats: Mapping[str, Format], packer: Packer | None) -> Program:
+    program = fuse(quantize(build(shape), formats) if packer is not None else build(shape))
+    return program if packer is None else packer.arrange(program)
+
+
+def _open_image(source: str, *, cache: ModelCacheConfig, packer: Packer | None) -> OpenedModel:
+    """The model of an image that is on this host's shelf, without its checkpoint: for executors."""
+    key = source.removeprefix(IMAGE)
+    image = Shelf(cache).hold(key) if packer is not None else None
+    if image is None or packer is None or image.header.packer != packer.name:
+        raise Invalid(
+            f"There is no model image {key} for this device on this host's shelf ({cache.images}).",
+            code="no_model_image",
+            parameter=source,
+        )
+    about = image.header.about
+    program = _program(about.shape, about.formats, packer)
+    return OpenedModel(
+        name=image.header.source,
+        location=source,
+        kind=about.kind,
+        shape=about.shape,
+        program=program,
+        fingerprint=_hash("model", about.content, program.encoded()),
+        content=about.content,
+        tokenizer_source="bytes",
+        defaults=about.defaults,
+        image=image,
+    )
 
 
 def _open_cost(source: str) -> OpenedModel:

@@ -26,6 +26,7 @@ from tercet.models.digests import Progress
 from tercet.models.image.finite import FiniteSource
 from tercet.models.image.layout import (
     SEAL_BYTES,
+    About,
     ImageHeader,
     Stored,
     aligned,
@@ -58,6 +59,7 @@ class WantedImage:
     source: str
     """What the model is called, for people."""
     quantization: str
+    about: About
 
 
 def ensure_image(
@@ -141,6 +143,7 @@ def plan_image(wanted: WantedImage) -> ImageHeader:
             source=wanted.source,
             quantization=wanted.quantization,
             packer=wanted.packer.name,
+            about=wanted.about,
             weights=tuple(stored),
             size=end + SEAL_BYTES,
         )

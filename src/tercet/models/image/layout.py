@@ -15,11 +15,12 @@ from typing import BinaryIO
 
 import msgspec
 
+from tercet.base.model import NEUTRAL, ModelShape, SamplingDefaults
 from tercet.program.formats import Format
 from tercet.program.packing import ALIGNMENT
 
 MAGIC = b"TERCETMI"
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 PREFIX = struct.Struct("<8sII32s")
 SEAL_BYTES = 32
 HEADER_BYTES_MAX = 64 << 20
@@ -36,6 +37,18 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model is beside its weights: enough to serve it where its checkpoint is not."""
+
+    kind: str
+    content: str
+    """Digest of the checkpoint."""
+    shape: ModelShape
+    formats: dict[str, Format]
+    """Of each matrix of the unfused program; empty: nothing was quantized."""
+    defaults: SamplingDefaults = NEUTRAL
+
+
 class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What an image says of itself."""
 
@@ -44,6 +57,7 @@ class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What the one who built it called the model."""
     quantization: str
     packer: str
+    about: About
     weights: tuple[Stored, ...]
     size: int
     """Of the whole file, the seal included."""
