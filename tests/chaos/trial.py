@@ -45,7 +45,7 @@ class Trial:
 
     def __init__(self, config: TreeConfig) -> None:
         self._cache = Path(config.cache_folder)
-        self._replicas = config.runtime.replicas
+        self._replicas = config.runtime.num_executors
         start = House(dataclasses.replace(config, runtime=_unharmed(config)))
         start.close()  # makes the model's image, which stays
         self._files = traces.files(self._cache)

@@ -152,7 +152,7 @@ def _processor_name(path: Path) -> str:
 
 
 def _threads(config: TreeConfig) -> Threads:
-    cores, asked, replicas = count_cores(), config.runtime.threads, config.runtime.replicas
+    cores, asked, replicas = count_cores(), config.runtime.threads, config.runtime.num_executors
     if asked is not None:
         return Threads(count=asked, why="as set (--threads)", cores=cores)
     limits = [f"{cores.online} cores are online"]
@@ -251,7 +251,7 @@ def _kv(config: TreeConfig, device: Device, plan: ModelPlan) -> Kv:
     budget = plan_memory(
         block_bytes=form.block_bytes,
         context_max=context,
-        replicas=config.runtime.replicas,
+        replicas=config.runtime.num_executors,
         fraction=config.runtime.memory_fraction,
         asked_bytes=config.runtime.kv_cache_memory_bytes,
         free_bytes=free_memory(),

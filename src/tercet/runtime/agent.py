@@ -140,9 +140,10 @@ class Agent:
         """Give the threads of each executor."""
         runtime = self._begin.config.runtime
         cores = usable_cores()
-        threads = runtime.threads or threads_each(runtime.replicas, cores)
+        executors = runtime.num_executors
+        threads = runtime.threads or threads_each(executors, cores)
         self._setting.log.line(
-            "info", "cpu.budget", usable=cores, executors=runtime.replicas, threads_each=threads
+            "info", "cpu.budget", usable=cores, executors=executors, threads_each=threads
         )
         return threads
 
@@ -260,7 +261,7 @@ class Agent:
             self._budget = plan_memory(
                 block_bytes=wants.block_bytes,
                 context_max=wants.context_max,
-                replicas=runtime.replicas,
+                replicas=runtime.num_executors,
                 fraction=runtime.memory_fraction,
                 asked_bytes=runtime.kv_cache_memory_bytes,
                 free_bytes=free_memory() + self._lent_bytes(),

@@ -8,11 +8,13 @@ from tercet.base.errors import Invalid
 from tercet.cluster_manager.config import ClusterManagerConfig
 from tercet.devices.cost.config import CostConfig
 from tercet.job_executor.config import JobExecutorConfig
+from tercet.messages.wire import Role
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.observe.config import ObserveConfig
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import TaskExecutorConfig
 
+EXECUTORS_MAX = 64
 CHAT_TEMPLATE_BYTES_MAX = 4 << 20
 """Every process of the tree gets a copy."""
 KvDtype = Literal["auto", "bf16", "int8", "float32"]
@@ -42,8 +44,12 @@ class RuntimeConfig:
     """Where HTTP listens."""
     port: int = 8000
     """0: any free one."""
-    replicas: int = 1
-    """Task executors."""
+    prefill: int = 0
+    """Task executors that compute prompts for others."""
+    decode: int = 0
+    """Task executors that have others compute their prompts."""
+    replicas: int | None = None
+    """Task executors that do both; absent: 1 if there are no others, else 0."""
     device: str = "auto"
     """A name of `devices.choose`: `auto`, `cpu`, `cost` (made-up tokens), ..."""
     quantization: Quantization = "auto"
@@ -69,8 +75,7 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise Invalid(f"port is {self.port}; expected 0 to 65535.", parameter="port")
-        if not 1 <= self.replicas <= 64:
-            raise Invalid(f"replicas is {self.replicas}; expected 1 to 64.", parameter="replicas")
+        self._check_roles()
         if self.threads is not None and self.threads < 1:
             raise Invalid(f"threads is {self.threads}; expected at least 1.", parameter="threads")
         if self.kv_cache_memory_bytes is not None and self.kv_cache_memory_bytes < 1:
@@ -87,6 +92,31 @@ class RuntimeConfig:
             raise Invalid(
                 f"shutdown_timeout_s is {self.shutdown_timeout_s}; expected 0 or more.",
                 parameter="shutdown_timeout_s",
+            )
+
+    @property
+    def counts(self) -> dict[Role, int]:
+        """How many executors of each role there shall be at first."""
+        colocated = self.replicas
+        if colocated is None:
+            colocated = 0 if self.prefill or self.decode else 1
+        return {Role.PREFILL: self.prefill, Role.DECODE: self.decode, Role.COLOCATED: colocated}
+
+    @property
+    def num_executors(self) -> int:
+        """Executors of all roles, who share cores and memory."""
+        return sum(self.counts.values())
+
+    def _check_roles(self) -> None:
+        for name in ("prefill", "decode", "replicas"):
+            count = getattr(self, name)
+            if count is not None and not 0 <= count <= EXECUTORS_MAX:
+                raise Invalid(f"{name} is {count}; expected 0 to {EXECUTORS_MAX}.", parameter=name)
+        if not 1 <= self.num_executors <= EXECUTORS_MAX:
+            raise Invalid(
+                f"{self.num_executors} executors are asked for; expected 1 to {EXECUTORS_MAX} of "
+                "all roles together.",
+                parameter="replicas",
             )
 
 

@@ -47,8 +47,13 @@ class Front:
         self._sockets = {name: socket.socket(fileno=fd) for name, fd in joined.descriptors.items()}
         self._loop = asyncio.get_running_loop()
         self._setting = Setting(begin, name="front", epoch=begin.epoch)
-        group = GroupConfig(model=served_names(config)[0], count=config.runtime.replicas)
-        make_cluster = MakeClusterManager(config=config.cluster_manager, groups=(group,))
+        model = served_names(config)[0]
+        groups = tuple(
+            GroupConfig(model=model, count=count, role=role)
+            for role, count in config.runtime.counts.items()
+            if count
+        )
+        make_cluster = MakeClusterManager(config=config.cluster_manager, groups=groups)
         make_jobs = MakeJobExecutor(
             config=config.job_executor, address=begin.address, seed=secrets.randbits(63)
         )
