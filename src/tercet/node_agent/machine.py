@@ -28,6 +28,7 @@ from tercet.messages.events import (
 )
 from tercet.messages.wire import (
     AgentReport,
+    ChangeRole,
     ExecutorGone,
     ExecutorReady,
     StartExecutor,
@@ -109,6 +110,8 @@ class NodeAgent:
                 self._start(start, now, out)
             case Received(message=StopExecutor() as stop):
                 self._stop(stop, now, out)
+            case Received(message=ChangeRole(executor=executor) as change):
+                out.append(Send(to=Address(_name(executor)), message=change, cause=CLUSTER))
             case Spawned(executor=executor):
                 if executor in self._residents:
                     self._step(executor, ExecutorEvent.SPAWNED, now, out)
