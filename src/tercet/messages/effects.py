@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address, ExecutorId
 from tercet.jobs.job import TaskOutput
+from tercet.messages.images import OpenImage, SealImage
 from tercet.messages.kv import Strip
 from tercet.messages.plan import StepPlan
 from tercet.messages.wire import Message, Role
@@ -117,4 +118,18 @@ class Fact(Struct, frozen=True, kw_only=True, tag=True):
     cause: str = ""
 
 
-Effect = Send | RunStep | Wake | Emit | Spawn | Kill | Forget | Move | Sum | Unmap | Fact
+Effect = (
+    Send
+    | RunStep
+    | Wake
+    | Emit
+    | Spawn
+    | Kill
+    | Forget
+    | Move
+    | Sum
+    | Unmap
+    | OpenImage
+    | SealImage
+    | Fact
+)

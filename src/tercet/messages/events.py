@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address, Epoch, ExecutorId, JobId, TaskId
 from tercet.jobs.job import Job
+from tercet.messages.images import ImageHeld, ImageOpened, ImageSealed
 from tercet.messages.plan import StepResult
 from tercet.messages.wire import Message, Role
 
@@ -184,6 +185,9 @@ NodeAgentEvent = (
     | Woke
     | Moved
     | Summed
+    | ImageHeld
+    | ImageOpened
+    | ImageSealed
 )
 
 

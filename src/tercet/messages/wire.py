@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tercet.base.ids import Address, Epoch, ExecutorId, TaskId
 from tercet.jobs.job import Failure, Finish, Task, TokenLogprobs
+from tercet.messages.images import ImageMessage
 from tercet.messages.kv import Host, KvMessage, Reach
 from tercet.messages.plan import StepCost
 
@@ -168,4 +169,5 @@ Message = (
     | Members
     | ChangeRole
     | KvMessage
+    | ImageMessage
 )

@@ -7,8 +7,6 @@
 What a state lets happen is in `states`; what is done on entering one is here, one function each.
 """
 
-from dataclasses import dataclass, field
-
 from tercet.base.errors import must
 from tercet.base.ids import Address, ExecutorId
 from tercet.messages.effects import Effect, Fact, Forget, Kill, Send, Spawn, Wake
@@ -26,6 +24,14 @@ from tercet.messages.events import (
     Summed,
     Woke,
 )
+from tercet.messages.images import (
+    ImageFind,
+    ImageHeld,
+    ImageOpened,
+    ImageParts,
+    ImagePrefetch,
+    ImageSealed,
+)
 from tercet.messages.wire import (
     AgentReport,
     ChangeRole,
@@ -34,58 +40,43 @@ from tercet.messages.wire import (
     StartExecutor,
     StopExecutor,
 )
+from tercet.node_agent import imaging
+from tercet.node_agent.births import Births
 from tercet.node_agent.config import NodeAgentConfig
+from tercet.node_agent.imaging import Imaging
 from tercet.node_agent.progress import ProgressWatch
+from tercet.node_agent.residents import Gone, Resident
 from tercet.node_agent.states import ExecutorEvent, ExecutorState, next_state
 
 CLUSTER = Address("cluster")
+AGENT = "agent/"
 START = "start/"
 KILL = "kill/"
 START_LOOK_NS = 1_000_000_000
-NUM_GONE_MAX = 256
 
 UNREADY = (ExecutorState.SPAWNING, ExecutorState.STARTING)
 DYING = (ExecutorState.DOOMED, ExecutorState.KILLED)
-
-
-@dataclass(slots=True)
-class Resident:
-    """An executor of this host, until its process is gone."""
-
-    executor: ExecutorId
-    state: ExecutorState
-    watch: ProgressWatch
-    ready: ExecutorReady | None = None
-    """What it said when it could serve."""
-    reason: str = ""
-    """Why it was killed, if it was."""
-    looked: int = 0
-    waited_ns: int = 0
-    """How long it was waited for while it was not ready."""
-
-
-@dataclass(slots=True)
-class _Gone:
-    """The last executors that are gone, so that late words do not raise them."""
-
-    executors: dict[ExecutorId, str] = field(default_factory=dict)
-
-    def add(self, executor: ExecutorId, reason: str) -> None:
-        self.executors[executor] = reason
-        while len(self.executors) > NUM_GONE_MAX:
-            del self.executors[next(iter(self.executors))]
 
 
 class NodeAgent:
     """Owns the executors of one host from their spawning to their last trace."""
 
     def __init__(
-        self, config: NodeAgentConfig, *, address: Address, next_executor: int = 0
+        self,
+        config: NodeAgentConfig,
+        *,
+        address: Address,
+        next_executor: int = 0,
+        image: str = "",
     ) -> None:
+        """`image`: the key of the model image that executors need and this host may lack."""
         self._config = config
         self._address = address
+        self._ticket = 0
+        self._imaging = Imaging(address.removeprefix(AGENT), ticket=self._next_ticket)
+        self._births = Births(image, self._imaging)
         self._residents: dict[ExecutorId, Resident] = {}
-        self._gone = _Gone()
+        self._gone = Gone()
         self._next_executor = next_executor
         self._start_timeout_ns = int(config.start_timeout_s * 1e9)
         self._kill_retry_ns = int(config.kill_retry_s * 1e9)
@@ -126,14 +117,27 @@ class NodeAgent:
             case PeerJoined(peer=peer):
                 if peer == CLUSTER:
                     out.append(Send(to=CLUSTER, message=self._report(), cause=CLUSTER))
+                elif peer.startswith(AGENT):
+                    self._imaging.joined(peer, out)
             case Woke(key=key):
                 self._woke(key, now, out)
-            case PeerGone() | Received() | Moved() | Summed():
+            case Moved() | Summed() | ImageHeld() | ImageOpened() | ImageSealed():
+                self._imaging.on(event, now, out)
+                self._deliver_unborn(now, out)
+            case Received(
+                sender=sender, message=ImageFind() | ImageParts() | ImagePrefetch() as said
+            ):
+                self._imaging.heard(said, sender, now, out)
+                self._deliver_unborn(now, out)
+            case PeerGone(peer=peer):
+                self._imaging.gone(peer)
+            case Received():
                 pass  # only an exit says that an executor is dead; the cluster will be back
         return out
 
     def check(self) -> None:
         """Raise `InvariantBroken` unless every executor's record fits its state."""
+        self._imaging.check()
         for number, resident in self._residents.items():
             name = f"executor {number}"
             must(number == resident.executor, f"{name} is filed as another")
@@ -154,9 +158,11 @@ class NodeAgent:
             self._tell_gone(executor, reason, out)
         elif executor not in self._residents:
             self._settle(executor, ExecutorState.SPAWNING, now, out)
-            out.append(
-                Spawn(executor=executor, role=start.role, model=start.model, cause=_name(executor))
+            spawn = Spawn(
+                executor=executor, role=start.role, model=start.model, cause=_name(executor)
             )
+            self._births.wish(spawn, now, out)
+            self._deliver_unborn(now, out)
 
     def _stop(self, stop: StopExecutor, now: int, out: list[Effect]) -> None:
         executor = stop.executor
@@ -218,11 +224,17 @@ class NodeAgent:
             self._step(sample.executor, ExecutorEvent.STUCK, now, out)
 
     def _woke(self, key: str, now: int, out: list[Effect]) -> None:
+        if key == imaging.WAKE:
+            self._imaging.woke(now, out)
+            self._deliver_unborn(now, out)
+            return
         kind, _, number = key.partition("/")
         resident = self._residents.get(ExecutorId(int(number))) if number.isdecimal() else None
         if resident is None:
             return
-        if kind + "/" == START and resident.state in UNREADY:
+        if kind + "/" == START and self._births.waits(resident.executor):
+            self._look_again(resident, now, out)  # the image has a patience of its own
+        elif kind + "/" == START and resident.state in UNREADY:
             resident.waited_ns += min(now - resident.looked, 2 * START_LOOK_NS)
             if resident.waited_ns < self._start_timeout_ns:
                 self._look_again(resident, now, out)
@@ -232,6 +244,18 @@ class NodeAgent:
             self._step(resident.executor, ExecutorEvent.STUCK, now, out)
         elif kind + "/" == KILL and resident.state is ExecutorState.KILLED:
             self._kill(resident, now, out)
+
+    def _next_ticket(self) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    def _deliver_unborn(self, now: int, out: list[Effect]) -> None:
+        """Carry on with executors whose image has come, or will not come."""
+        for spawn, reason in self._births.due():
+            if reason:
+                self._fail(spawn.executor, f"its model image did not come: {reason}", now, out)
+            elif spawn.executor in self._residents:
+                out.append(spawn)
 
     # states
 

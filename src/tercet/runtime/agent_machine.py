@@ -11,6 +11,12 @@ class MakeNodeAgent(Struct, frozen=True, kw_only=True, tag=True):
     config: NodeAgentConfig
     address: Address
     next_executor: int
+    image: str = ""
 
     def make(self) -> NodeAgent:
-        return NodeAgent(self.config, address=self.address, next_executor=self.next_executor)
+        return NodeAgent(
+            self.config,
+            address=self.address,
+            next_executor=self.next_executor,
+            image=self.image,
+        )

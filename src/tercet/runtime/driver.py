@@ -33,6 +33,7 @@ from tercet.messages.effects import (
     Wake,
 )
 from tercet.messages.events import Event, PeerGone, PeerJoined, Received, Woke
+from tercet.messages.images import OpenImage, SealImage
 from tercet.messages.wire import Message
 from tercet.runtime.peers import Peers
 from tercet.runtime.recording import Recorder
@@ -60,6 +61,8 @@ class Ports:
     move: Callable[[Move], None] = _absent
     sum: Callable[[Sum], None] = _absent
     unmap: Callable[[Unmap], None] = _absent
+    open_image: Callable[[OpenImage], None] = _absent
+    seal_image: Callable[[SealImage], None] = _absent
     fact: Callable[[Fact], None] = lambda _: None
 
 
@@ -146,7 +149,7 @@ class Host(Generic[EventT]):
             for effect in effects:
                 self._carry_out(effect, now)
 
-    def _carry_out(  # noqa: C901  one case an effect
+    def _carry_out(  # noqa: C901, PLR0912  one case an effect
         self, effect: Effect, now: int
     ) -> None:
         match effect:
@@ -172,6 +175,10 @@ class Host(Generic[EventT]):
                 self._ports.sum(effect)
             case Unmap():
                 self._ports.unmap(effect)
+            case OpenImage():
+                self._ports.open_image(effect)
+            case SealImage():
+                self._ports.seal_image(effect)
             case _:
                 assert_never(effect)
 

@@ -35,6 +35,7 @@ from tercet.messages.effects import (
     Wake,
 )
 from tercet.messages.events import Event, PeerJoined, Received, StepDone, Woke
+from tercet.messages.images import OpenImage, SealImage
 from tercet.messages.plan import StepPlan, StepResult
 
 EPOCH = Epoch(1)
@@ -177,7 +178,7 @@ class Inline:
                 self._wakes[address, key] = at
             case Fact():
                 pass
-            case Spawn() | Kill() | Forget() | Move() | Sum() | Unmap():
+            case Spawn() | Kill() | Forget() | Move() | Sum() | Unmap() | OpenImage() | SealImage():
                 must(False, f"this process carries out no {type(effect).__name__}")
             case _:
                 assert_never(effect)
