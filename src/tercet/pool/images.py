@@ -32,6 +32,7 @@ class _Source:
     have: bytes
     checks: tuple[int, ...]
     num_under_way: int = 0
+    num_asked: int = 0
     num_bad: int = 0
     bad: dict[int, None] = field(default_factory=dict)
     """Blocks that came from it and were not what it said."""
@@ -90,15 +91,16 @@ class ImageLoad:
     def next(self) -> Fetch | None:
         """Give a block to be copied now, and count it as under way; None: none now."""
         free = [
-            (source.num_under_way, memory)
+            (source.num_under_way, source.num_asked, memory)
             for memory, source in self._sources.items()
             if source.num_under_way < PER_SOURCE_MAX
         ]
-        for _, memory in sorted(free):
+        for _, _, memory in sorted(free):
             block = self._rarest(memory)
             if block is not None:
                 source = self._sources[memory]
                 source.num_under_way += 1
+                source.num_asked += 1
                 fetch = self._under_way[block] = Fetch(block, memory, source.checks[block])
                 return fetch
         return None

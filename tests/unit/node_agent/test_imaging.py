@@ -25,7 +25,7 @@ from tercet.node_agent.machine import NodeAgent
 from tercet.pool.images import BLOCK_BYTES, num_blocks
 
 KEY = "ab12"
-SIZE = 3 * BLOCK_BYTES + 5
+SIZE = 11 * BLOCK_BYTES + 5
 EPOCH = Epoch(1)
 CLUSTER = Address("cluster")
 
