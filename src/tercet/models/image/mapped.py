@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tercet.models.image.layout import ImageHeader
 from tercet.program.packing import StoredWeight
@@ -31,6 +32,10 @@ class MappedImage:
         with contextlib.suppress(OSError):
             self._map.madvise(mmap.MADV_HUGEPAGE)
             self._map.madvise(_MADV_POPULATE_READ)
+
+    def whole(self) -> NDArray[np.uint8]:
+        """[size] uint8: the image itself, for hosts that lack it."""
+        return np.frombuffer(self._map, np.uint8)
 
     def weights(self) -> Mapping[str, StoredWeight]:
         """The weights by name, in place."""
