@@ -17,10 +17,11 @@ from tercet.messages.events import (
     Received,
     Spawned,
     SpawnFailed,
+    TargetsSet,
     Woke,
 )
 from tercet.messages.plan import StepCost
-from tercet.messages.wire import ExecutorReady, Members, Message, Role
+from tercet.messages.wire import ChangeRole, ExecutorReady, Members, Message, Role
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.node_agent.machine import NodeAgent
 from tercet.node_agent.states import ExecutorState
@@ -39,6 +40,7 @@ class Process:
     ready: bool = False
     hung: bool = False
     killed: bool = False
+    role: Role = Role.COLOCATED
 
 
 @dataclass
@@ -68,6 +70,8 @@ class Hosts:
     ) -> None:
         self.now = SECOND
         self.manager = ClusterManager(config, groups=(GroupConfig(model="m", count=count),))
+        self.counts: dict[Role, int] = {Role.COLOCATED: count}
+        """What is wanted."""
         self.hosts = [
             FakeHost(name, NodeAgent(agent, address=Address(f"agent/{name}")), agent)
             for name in names
@@ -75,13 +79,14 @@ class Hosts:
         self.wakes: dict[str, int] = {}
         self.members: Members | None = None
         self.spawned: list[ExecutorId] = []
+        self.answers: list[tuple[FakeHost, Process]] = []
+        """Executors that have changed their role and will say so."""
         self.cluster(PeerJoined(peer=Address("front/0"), epoch=Epoch(1)))
 
-    def cluster(self, event: Received | PeerJoined | PeerGone | Woke) -> None:
+    def cluster(self, event: Received | PeerJoined | PeerGone | Woke | TargetsSet) -> None:
         for effect in self.manager.on(event, self.now):
             match effect:
-                case Send(to=to, message=Members() as members):
-                    assert to == "front/0"
+                case Send(to=to, message=Members() as members) if to == "front/0":
                     assert self.members is None or members.version >= self.members.version
                     self.members = members
                 case Send(to=to, message=message):
@@ -97,13 +102,15 @@ class Hosts:
         host.agent.check()
         for effect in effects:
             match effect:
+                case Send(message=ChangeRole(executor=executor, role=role)):
+                    self.recast(host, executor, role)
                 case Send(message=message):
                     if host.connected:
                         host.to_cluster.append(message)
-                case Spawn(executor=executor):
+                case Spawn(executor=executor, role=role):
                     assert executor not in self.spawned, f"{executor} was spawned twice"
                     self.spawned.append(executor)
-                    host.processes[executor] = Process(executor)
+                    host.processes[executor] = Process(executor, role=role)
                 case Kill(executor=executor):
                     if executor in host.processes:
                         host.processes[executor].killed = True
@@ -111,6 +118,17 @@ class Hosts:
                     assert executor not in host.processes, "memory was taken from a living process"
                 case Wake(key=key, at=at):
                     host.wakes[key] = at
+
+    def want(self, counts: dict[Role, int]) -> None:
+        self.counts.update(counts)
+        self.cluster(TargetsSet(model="m", counts=tuple(counts.items())))
+
+    def recast(self, host: FakeHost, executor: ExecutorId, role: Role) -> None:
+        """An executor hears its new role from its agent; one that hangs hears nothing."""
+        process = host.processes.get(executor)
+        if process is not None and process.ready and not process.hung and not process.killed:
+            process.role = role
+            self.answers.append((host, process))
 
     def connect(self, host: FakeHost) -> None:
         if host.connected:
@@ -159,7 +177,7 @@ class Hosts:
             executor=process.executor,
             epoch=Epoch(1),
             pid=1,
-            role=Role.COLOCATED,
+            role=process.role,
             model="m",
             cost=COST,
             num_blocks=1,
@@ -213,6 +231,7 @@ class Hosts:
 
     def progress(self) -> None:
         """Carry every message, and let every process do what it is about to do."""
+        self.say_roles()
         for host in self.hosts:
             while self.deliver(host):
                 pass
@@ -223,6 +242,12 @@ class Hosts:
                     self.spawn(host, process, well=True)
                 elif not process.ready and not process.hung:
                     self.announce(host, process)
+
+    def say_roles(self) -> None:
+        answers, self.answers = self.answers, []
+        for host, process in answers:
+            if host.processes.get(process.executor) is process and not process.killed:
+                self.announce(host, process)
 
     def serving(self) -> list[int]:
         """Processes that live, and that their agents hold for ready."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.messages.wire import Role
 from tercet.node_agent.config import NodeAgentConfig
 
 AGENT = NodeAgentConfig(start_timeout_s=8.0, progress_floor_s=2.0)
@@ -15,7 +16,6 @@ PICK = st.integers(0, 11)
 class Cluster(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 3), hosts=st.sampled_from(["a", "ab"]))
     def begin(self, count: int, hosts: str) -> None:
-        self.count = count
         config = ClusterManagerConfig(
             num_agents=len(hosts),
             backoff_s_max=4.0,
@@ -91,6 +91,15 @@ class Cluster(RuleBasedStateMachine):
     def restart_agent(self, index: int) -> None:
         self.world.restart_agent(self.host(index))
 
+    @rule(prefill=st.integers(0, 2), decode=st.integers(0, 2), colocated=st.integers(0, 2))
+    def want(self, prefill: int, decode: int, colocated: int) -> None:
+        counts = {Role.PREFILL: prefill, Role.DECODE: decode, Role.COLOCATED: colocated}
+        self.world.want(counts)
+
+    @rule()
+    def say_roles(self) -> None:
+        self.world.say_roles()
+
     @rule(seconds=st.integers(1, 4))
     def pass_time(self, seconds: int) -> None:
         self.world.pass_time(seconds)
@@ -101,18 +110,18 @@ class Cluster(RuleBasedStateMachine):
             return
         world.settle()
         standing = world.manager.standing()
-        assert (standing.num_ready, standing.num_starting, standing.num_stopping) == (
-            self.count,
-            0,
-            0,
-        )
+        count = sum(world.counts.values())
+        now = (standing.num_ready, standing.num_starting, standing.num_stopping)
+        assert now == (count, 0, 0)
         serving = world.serving()
-        assert len(serving) == self.count
+        assert len(serving) == count
         assert world.members is not None
         assert world.members.settled
         assert [one.executor for one in world.members.executors] == serving
+        for role, wanted in world.counts.items():
+            assert sum(one.role is role for one in world.members.executors) == wanted
         living = [process for host in world.hosts for process in host.processes.values()]
-        assert len(living) == self.count, "a process lives that nobody wants"
+        assert len(living) == count, "a process lives that nobody wants"
         assert not any(process.hung for process in living), "a frozen executor counts as ready"
 
 

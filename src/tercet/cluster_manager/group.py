@@ -1,6 +1,9 @@
 """One group of executors: how many are wanted, and how long to wait after failed starts."""
 
+from dataclasses import replace
+
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
+from tercet.messages.wire import Role
 
 
 class Group:
@@ -26,6 +29,14 @@ class Group:
         kind = f"{self.wanted.role} executor of {self.wanted.model}"
         reason = self._last_reason
         return f"{self.num_failures} times in a row a {kind} ended before it was ready: {reason}"
+
+    @property
+    def kind(self) -> tuple[str, Role]:
+        return (self.wanted.model, self.wanted.role)
+
+    def want(self, count: int) -> None:
+        """Let there be so many from now on."""
+        self.wanted = replace(self.wanted, count=count)
 
     def start_failed(self, started: int, reason: str, now: int) -> None:
         """Count a start that ended before it was ready; those that began together count once."""

@@ -1,7 +1,8 @@
 """The cluster manager's machine: compares what is wanted with what there is, again and again.
 
-    AgentReport, ExecutorReady, ExecutorGone, Woke(tick) -> reconcile -> StartExecutor, StopExecutor
-                                                                     -> Members, if they changed
+    AgentReport, ExecutorReady, ExecutorGone, TargetsSet, Woke(tick)
+        -> reconcile -> ChangeRole, StartExecutor, StopExecutor
+                     -> Members, if they changed
 
 Level-triggered: no event is an order by itself, so a lost message costs a tick and nothing else.
 """
@@ -23,8 +24,10 @@ from tercet.messages.events import (
     TargetsSet,
     Woke,
 )
+from tercet.messages.kv import Host
 from tercet.messages.wire import (
     AgentReport,
+    ChangeRole,
     ExecutorGone,
     ExecutorReady,
     Members,
@@ -35,7 +38,10 @@ from tercet.messages.wire import (
 TICK = "tick"
 RETRY = "retry"
 AGENT = "agent/"
-FRONT = "front/"
+AUDIENCE = ("front/", "executor/", AGENT)
+"""Who is told of the members: fronts place tasks on them, executors and agents reach them."""
+Picture = tuple[tuple[ExecutorReady, ...], bool, tuple[Host, ...]]
+"""Who can take tasks, whether the list is settled, and which hosts there are."""
 
 
 class ClusterManager:
@@ -57,12 +63,12 @@ class ClusterManager:
         self._config = config
         self._groups = [Group(wanted, config) for wanted in groups]
         self._roster = Roster()
-        self._fronts: dict[Address, Epoch] = {}
+        self._audience: dict[Address, Epoch] = {}
         self._next_executor = next_executor
         self._settled = False
         self._settle_by: int | None = None
         self._version = 0
-        self._told: tuple[tuple[ExecutorReady, ...], bool] = ((), False)
+        self._told = self._picture()
         self._told_at: int | None = None
         self._ticking = False
         self._no_starts_from: int | None = None
@@ -77,6 +83,9 @@ class ClusterManager:
             num_ready=states.count(MemberState.READY),
             num_starting=states.count(MemberState.STARTING),
             num_stopping=states.count(MemberState.STOPPING),
+            wanted=tuple((*group.kind, group.wanted.count) for group in self._groups),
+            members=self._roster.standings,
+            hosts=self._roster.hosts,
             failed=next((group.failed for group in self._groups if group.failed), ""),
         )
 
@@ -103,7 +112,9 @@ class ClusterManager:
                 self._ticking = self._ticking and key != TICK
             case DrainRequested(deadline=deadline):
                 self._no_starts_from = deadline
-            case TargetsSet() | Received():
+            case TargetsSet():
+                self._want(event, out)
+            case Received():
                 pass  # meant for another kind of machine
         self._reconcile(now, out)
         return out
@@ -111,7 +122,7 @@ class ClusterManager:
     def check(self) -> None:
         """Raise `InvariantBroken` unless members, targets and what was told agree."""
         self._roster.check()
-        must(self._told == (self._roster.ready, self._settled), "fronts were not told of a change")
+        must(self._told == self._picture(), "nobody was told of a change")
         for member in self._roster.members.values():
             must(
                 member.executor < self._next_executor,
@@ -119,20 +130,36 @@ class ClusterManager:
             )
         for group in self._groups:
             wanted = group.wanted
-            count = len(self._roster.active(wanted.model, wanted.role))
-            must(count <= wanted.count, f"{count} executors of {wanted.model}, not {wanted.count}")
+            count = len(self._roster.active(*group.kind))
+            kind = f"{wanted.role} executors of {wanted.model}"
+            must(count <= wanted.count, f"{count} {kind}, not {wanted.count}")
         must(self._ticking, "no tick is under way")
 
     # what is heard
+
+    def _want(self, event: TargetsSet, out: list[Effect]) -> None:
+        for role, count in event.counts:
+            kind = (event.model, role)
+            group = next((one for one in self._groups if one.kind == kind), None)
+            if group is None:
+                wanted = GroupConfig(model=event.model, role=role, count=count)
+                self._groups.append(Group(wanted, self._config))
+            else:
+                group.want(count)
+        values = tuple((role.value, float(count)) for role, count in event.counts)
+        labels = (("model", event.model),)
+        out.append(Fact(name="cluster.targets", values=values, labels=labels, cause="cluster"))
 
     def _joined(self, event: PeerJoined, out: list[Effect]) -> None:
         peer = event.peer
         if peer.startswith(AGENT):
             former = self._roster.agents.get(peer)
-            if former is None or former.epoch <= event.epoch:
-                self._roster.agents[peer] = Agent(address=peer, epoch=event.epoch)
-        elif peer.startswith(FRONT) and self._fronts.get(peer, Epoch(0)) <= event.epoch:
-            self._fronts[peer] = event.epoch
+            if former is not None and former.epoch > event.epoch:
+                return
+            host = None if former is None else former.host
+            self._roster.agents[peer] = Agent(address=peer, epoch=event.epoch, host=host)
+        if peer.startswith(AUDIENCE) and self._audience.get(peer, Epoch(0)) <= event.epoch:
+            self._audience[peer] = event.epoch
             out.append(self._members_for(peer))
 
     def _peer_gone(self, event: PeerGone, now: int) -> None:
@@ -141,14 +168,15 @@ class ClusterManager:
             agent.connected = False
             agent.reported = False
             agent.away_since = now
-        elif self._fronts.get(event.peer) == event.epoch:
-            del self._fronts[event.peer]
+        if self._audience.get(event.peer) == event.epoch:
+            del self._audience[event.peer]
 
     def _report(self, report: AgentReport, epoch: Epoch, now: int, out: list[Effect]) -> None:
         agent = self._roster.agents.get(report.agent)
         if agent is None or agent.epoch != epoch:
             return
         agent.reported = True
+        agent.host = report.host
         if self._settle_by is None:
             self._settle_by = now + int(self._config.agent_timeout_s * 1e9)
         self._next_executor = max(self._next_executor, report.next_executor)
@@ -169,10 +197,12 @@ class ClusterManager:
             member = Member(executor=ready.executor, agent=agent, since=now)
             self._add(member)
         member.agent = agent
-        member.model, member.role, member.ready = ready.model, ready.role, ready
+        if member.role is None:
+            member.role = ready.role
+        member.model, member.ready = ready.model, ready
         member.step(MemberEvent.READY)
         for group in self._groups:
-            if group.wanted.model == ready.model and group.wanted.role == ready.role:
+            if group.kind == (member.model, member.role):
                 group.became_ready()
 
     def _add(self, member: Member) -> None:
@@ -188,7 +218,7 @@ class ClusterManager:
 
     def _start_failed(self, member: Member, reason: str, now: int) -> None:
         for group in self._groups:
-            if group.wanted.model == member.model and group.wanted.role == member.role:
+            if group.kind == (member.model, member.role):
                 group.start_failed(member.since, reason, now)
 
     # what is done about it
@@ -198,7 +228,9 @@ class ClusterManager:
         if not self._settled and self._settle_by is not None:
             enough = self._roster.num_reported >= self._config.num_agents
             self._settled = enough or now >= self._settle_by
+        self._relabel()
         self._stop_unwanted(now, out)
+        self._cast(out)
         if self._settled:
             self._start_missing(now, out)
         self._tell(now, out)
@@ -216,12 +248,39 @@ class ClusterManager:
                 self._bury(member, f"its agent {agent.address} has been away too long", out)
             del self._roster.agents[agent.address]
 
+    def _relabel(self) -> None:
+        """Where a role has too many executors and another of the same model too few, let the
+        oldest surplus ones that serve change over: they keep their tasks and their caches.
+        """
+        for group in self._groups:
+            spare = len(self._roster.active(*group.kind)) - group.wanted.count
+            if spare <= 0:
+                continue
+            for other in self._groups:
+                if other is group or other.wanted.model != group.wanted.model:
+                    continue
+                short = other.wanted.count - len(self._roster.active(*other.kind))
+                changed = self._roster.serving(*group.kind)[: max(0, min(spare, short))]
+                for member in changed:
+                    member.role = other.wanted.role
+                spare -= len(changed)
+
+    def _cast(self, out: list[Effect]) -> None:
+        """Tell those that serve in another role than they shall; again once a tick."""
+        for member in self._roster.members.values():
+            role = member.role
+            if not member.miscast or role is None or (member.told is role and self._ticking):
+                continue
+            member.told = role
+            message = ChangeRole(executor=member.executor, role=role)
+            out.append(Send(to=member.agent, message=message, cause=_name(member)))
+
     def _stop_unwanted(self, now: int, out: list[Effect]) -> None:
         """Stop what no group wants and what starts for too long; remind agents of what they were
         told to stop, once a tick.
         """
         timeout = int(self._config.start_timeout_s * 1e9)
-        kinds = [(group.wanted.model, group.wanted.role) for group in self._groups]
+        kinds = [group.kind for group in self._groups]
         for member in list(self._roster.members.values()):
             if member.state is MemberState.STOPPING:
                 if not self._ticking:
@@ -233,7 +292,7 @@ class ClusterManager:
                 self._start_failed(member, reason, now)
                 self._stop(member, reason, out)
         for group in self._groups:
-            active = self._roster.active(group.wanted.model, group.wanted.role)
+            active = self._roster.active(*group.kind)
             # Those that do not serve yet go first, then the youngest.
             active.sort(key=lambda m: (m.state is MemberState.READY, -m.executor))
             for member in active[: max(0, len(active) - group.wanted.count)]:
@@ -255,7 +314,7 @@ class ClusterManager:
         unknown = self._roster.num_unknown
         for group in self._groups:
             wanted = group.wanted
-            missing = wanted.count - len(self._roster.active(wanted.model, wanted.role))
+            missing = wanted.count - len(self._roster.active(*group.kind))
             counted = min(unknown, max(0, missing))
             unknown -= counted
             if missing - counted > 0 and now < group.not_before:
@@ -263,7 +322,7 @@ class ClusterManager:
                 out.append(Wake(at=group.not_before, key=key, cause=RETRY))
                 continue
             for _ in range(missing - counted):
-                agent = self._roster.roomiest_agent()
+                agent = self._roster.roomiest_agent(wanted.role)
                 if agent is None:
                     return
                 self._start(group, agent, now, out)
@@ -282,7 +341,7 @@ class ClusterManager:
         out.append(Send(to=agent, message=message, cause=_name(member)))
 
     def _tell(self, now: int, out: list[Effect]) -> None:
-        current = (self._roster.ready, self._settled)
+        current = self._picture()
         changed = current != self._told
         if self._told_at is None:
             self._told_at = now
@@ -300,12 +359,15 @@ class ClusterManager:
             )
             labels = (("settled", str(self._settled).lower()), ("failed", standing.failed))
             out.append(Fact(name="cluster.members", values=values, labels=labels, cause="cluster"))
-        out.extend(self._members_for(front) for front in self._fronts)
+        out.extend(self._members_for(peer) for peer in self._audience)
 
-    def _members_for(self, front: Address) -> Send:
-        executors, settled = self._told
-        message = Members(version=self._version, executors=executors, settled=settled)
-        return Send(to=front, message=message, cause="cluster")
+    def _picture(self) -> Picture:
+        return (self._roster.ready, self._settled, self._roster.hosts)
+
+    def _members_for(self, peer: Address) -> Send:
+        executors, settled, hosts = self._told
+        message = Members(version=self._version, executors=executors, settled=settled, hosts=hosts)
+        return Send(to=peer, message=message, cause="cluster")
 
 
 def _name(member: Member) -> str:

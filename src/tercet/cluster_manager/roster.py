@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.cluster_manager.standing import MemberStanding
 from tercet.cluster_manager.states import MemberEvent, MemberState, next_state
+from tercet.messages.kv import Host
 from tercet.messages.wire import ExecutorReady, Role
 
 ACTIVE = (MemberState.STARTING, MemberState.READY)
@@ -20,11 +22,20 @@ class Member:
     """When it was asked for or first reported."""
     model: str | None = None
     role: Role | None = None
-    """Both None while only a report told of it: its agent knows no more before it is ready."""
+    """What it shall serve as, whatever it said last. Both None while only a report told of it:
+    its agent knows no more before it is ready."""
     state: MemberState = MemberState.STARTING
     ready: ExecutorReady | None = None
+    told: Role | None = None
+    """The role that it was last told to change to."""
     reason: str = ""
     """Why it is stopped."""
+
+    @property
+    def miscast(self) -> bool:
+        """Whether it serves in another role than it shall."""
+        ready = self.ready
+        return self.state is MemberState.READY and ready is not None and ready.role != self.role
 
     def step(self, event: MemberEvent) -> None:
         self.state = next_state(self.state, event, self.executor)
@@ -40,6 +51,8 @@ class Agent:
     reported: bool = False
     """It told of all its executors since it (re)joined: only then may it be asked for more."""
     away_since: int = 0
+    host: Host | None = None
+    """What it last told of its host; kept while it is away, for a while only a restart."""
 
 
 class Roster:
@@ -60,6 +73,12 @@ class Roster:
         return tuple(sorted(ready, key=lambda one: one.executor))
 
     @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Every host whose agent is here or may be back, by name."""
+        hosts = [agent.host for agent in self.agents.values() if agent.host is not None]
+        return tuple(sorted(hosts, key=lambda one: one.name))
+
+    @property
     def num_reported(self) -> int:
         """Agents that have told of all their executors."""
         return sum(agent.reported for agent in self.agents.values())
@@ -78,16 +97,38 @@ class Roster:
             if member.model == model and member.role == role and member.state in ACTIVE
         ]
 
+    def serving(self, model: str, role: Role) -> list[Member]:
+        """Those of a kind that serve now, oldest first."""
+        found = [m for m in self.active(model, role) if m.state is MemberState.READY]
+        return sorted(found, key=lambda member: member.executor)
+
+    @property
+    def standings(self) -> tuple[MemberStanding, ...]:
+        """Every member, by id, for who looks at the cluster."""
+        return tuple(
+            MemberStanding(
+                executor=member.executor,
+                agent=member.agent,
+                state=member.state.value,
+                role=member.role,
+                serves_as=None if member.ready is None else member.ready.role,
+            )
+            for member in sorted(self.members.values(), key=lambda member: member.executor)
+        )
+
     def on_agent(self, agent: Address) -> list[Member]:
         return [member for member in self.members.values() if member.agent == agent]
 
-    def roomiest_agent(self) -> Address | None:
-        """Name the agent that can be asked and has the fewest executors; the first of equals."""
+    def roomiest_agent(self, role: Role) -> Address | None:
+        """Name the agent that can be asked and has the fewest executors, among those the one with
+        the fewest of this role; the first of equals.
+        """
         best: Address | None = None
-        least = 0
+        least = (0, 0)
         for agent in self.agents.values():
             if agent.connected and agent.reported:
-                count = len(self.on_agent(agent.address))
+                here = self.on_agent(agent.address)
+                count = (len(here), sum(member.role == role for member in here))
                 if best is None or count < least:
                     best, least = agent.address, count
         return best

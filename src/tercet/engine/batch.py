@@ -105,6 +105,28 @@ def seat(slots: Slots, plan: StepPlan, *, drafter: Drafter = lookup) -> Seating:
     )
 
 
+def without(seating: Seating, dropped: Sequence[int]) -> Seating:
+    """The seating as if these slots had not been seated; rows of the device's outputs stay."""
+    kept = ~np.isin(seating.slots, dropped)
+    number = np.cumsum(kept) - 1
+    draws = kept[seating.drawn]
+    return Seating(
+        planned=seating.planned,
+        place=seating.place[kept],
+        slots=seating.slots[kept],
+        rows=seating.rows[kept],
+        drawn=number[seating.drawn[draws]],
+        drawn_rows=seating.drawn_rows[draws],
+        drafts=None if seating.drafts is None else seating.drafts[draws],
+        first_guesses=None if seating.first_guesses is None else seating.first_guesses[draws],
+        scored=tuple(
+            (int(number[which]), first, count)
+            for which, first, count in seating.scored
+            if kept[which]
+        ),
+    )
+
+
 def build(slots: Slots, seating: Seating) -> Batch:
     """The batch of a seating with at least one sequence."""
     seated, counts = seating.slots, seating.rows

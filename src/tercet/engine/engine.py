@@ -8,16 +8,22 @@ import numpy as np
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.base.model import ModelShape
-from tercet.devices.contract import I64, Executable
-from tercet.engine.batch import build, seat
+from tercet.devices.contract import I64, U64, Executable, Outputs
+from tercet.engine.batch import Seating, build, seat, without
+from tercet.engine.borrowed import Borrowed, Lives
 from tercet.engine.drafts import Drafter, lookup
 from tercet.engine.measure import measure
-from tercet.engine.settle import nothing, settle
+from tercet.engine.memory import U32
+from tercet.engine.settle import nothing, settle, with_stale
 from tercet.engine.slots import Slots
 from tercet.messages.plan import StepCost, StepPlan, StepResult
 
 
-class KvBlocks(Protocol):
+CLOCK_LAYERS = 16
+"""Bits of the layer clock below the step."""
+
+
+class KvBlocks(Lives, Protocol):
     """What an engine asks of KV memory besides what the device asks (`devices.contract`)."""
 
     @property
@@ -30,8 +36,12 @@ class KvBlocks(Protocol):
         """Block ids that this engine may write to."""
         ...
 
-    def renew(self, block_ids: I64) -> None:
-        """These blocks begin another life: whoever still reads the former one can tell."""
+    def renew(self, block_ids: I64, lives: U32) -> None:
+        """These blocks begin these lives: whoever still reads a former one can tell."""
+        ...
+
+    def clock(self) -> U64:
+        """[1] `(step << 16) | layers done` of this engine, where others can read it."""
         ...
 
 
@@ -57,25 +67,65 @@ class Engine:
         self.drafter: Drafter = lookup
         """Whose guesses are verified where a plan asks for some."""
         self._clock = clock
+        self._borrowed = Borrowed(memory)
+        self._layers = memory.clock()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Carry out closes, opens and rows of the plan; what came out, in the plan's order."""
         started = self._clock()
+        fresh: list[I64] = []
         for slot in plan.closes:
             self.slots.close(slot)
+            self._borrowed.close(slot)
         for opening in plan.opens:
             self.slots.open(opening)
+            self._borrowed.open(opening)
             blocks = np.frombuffer(opening.blocks, "<i4").astype(np.int64)
-            held = -(-opening.computed // BLOCK_TOKENS)
-            self._renew(blocks, held)
+            self._check_ids(blocks)
+            fresh.append(blocks[-(-opening.computed // BLOCK_TOKENS) :])
         if plan.blocks:
-            self._renew(np.frombuffer(plan.blocks, "<i4").astype(np.int64), 0)
+            fresh.append(np.frombuffer(plan.blocks, "<i4").astype(np.int64))
+            self._check_ids(fresh[-1])
+        if plan.begins:
+            self._begin(fresh, plan.begins)
+        if self._borrowed:
+            return self._run_borrowing(plan, started)
         seating = seat(self.slots, plan, drafter=self.drafter)
         if not len(seating.slots):
-            return nothing(self.slots, seating.planned, step=plan.step)
+            return self._nothing(seating, plan)
+        return settle(self.slots, seating, self._compute(seating, plan, started), step=plan.step)
+
+    def _run_borrowing(self, plan: StepPlan, started: int) -> StepResult:
+        """The same for a step that may read blocks of others: looked at before and after it."""
+        planned = np.frombuffer(plan.slots, "<i4").tolist()
+        stale = self._drop_stale(planned)
+        seating = seat(self.slots, plan, drafter=self.drafter)
+        if not len(seating.slots):
+            return with_stale(self._nothing(seating, plan), planned, stale)
+        outputs = self._compute(seating, plan, started)
+        late = self._drop_stale([slot for slot in planned if slot not in stale])
+        if late:
+            seating = without(seating, late)
+        result = settle(self.slots, seating, outputs, step=plan.step)
+        return with_stale(result, planned, stale + late)
+
+    def _compute(self, seating: Seating, plan: StepPlan, started: int) -> Outputs:
+        self._layers[0] = plan.step << CLOCK_LAYERS
         outputs = self.executable.run(build(self.slots, seating))
+        self._layers[0] = (plan.step + 1) << CLOCK_LAYERS
         outputs.duration_ns = outputs.duration_ns or self._clock() - started
-        return settle(self.slots, seating, outputs, step=plan.step)
+        return outputs
+
+    def _nothing(self, seating: Seating, plan: StepPlan) -> StepResult:
+        self._layers[0] = (plan.step + 1) << CLOCK_LAYERS
+        return nothing(self.slots, seating.planned, step=plan.step)
+
+    def _drop_stale(self, planned: list[int]) -> list[int]:
+        """Those whose borrowed blocks are others now: nothing more is computed of them."""
+        stale = self._borrowed.stale(planned)
+        if stale:
+            self.slots.ended[stale] = True
+        return stale
 
     def measure(self) -> StepCost:
         """How long steps take; before the first plan, since it writes to blocks."""
@@ -87,11 +137,15 @@ class Engine:
             clock=self._clock,
         )
 
-    def _renew(self, blocks: I64, held: int) -> None:
-        """Check the ids; those from `held` on are fresh, the others hold what is shared."""
+    def _check_ids(self, blocks: I64) -> None:
         must(
             not len(blocks) or (blocks.min() >= 0 and blocks.max() < self.memory.num_ids),
             f"a block id outside the {self.memory.num_ids} of the arenas",
         )
-        if len(blocks) > held:
-            self.memory.renew(blocks[held:])
+
+    def _begin(self, fresh: list[I64], begins: bytes) -> None:
+        """Say which lives begin, before anything is written; the numbers are the machine's."""
+        blocks = np.concatenate(fresh) if fresh else np.zeros(0, np.int64)
+        lives = np.frombuffer(begins, "<u4")
+        must(len(lives) == len(blocks), f"{len(lives)} lives for {len(blocks)} fresh blocks")
+        self.memory.renew(blocks, lives)

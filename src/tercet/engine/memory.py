@@ -7,16 +7,18 @@
                 ^ `blocks` begins here       ..: padding up to a multiple of page and block
 
     directory (little-endian)
-    0       8             16           24       64              64 + 4 N   64 + 8 N        64 + 16 N
-    ├ magic ┼ block bytes ┼ num blocks ┼─ zero ─┼ generation[N] ┼ fill[N] ─┼ checksum[N] ──┤
-      u8      u8            u8                    u4              u4         u8
+    0       8             16           24      32     64            64 + 4 N  64 + 8 N    64 + 16 N
+    ├ magic ┼ block bytes ┼ num blocks ┼ clock ┼ zero ┼ generation[N] ┼ fill[N] ┼ checksum[N] ┤
+      u8      u8            u8           u8             u4              u4        u8
 
 A block id is arena x blocks_per_arena + index, and its address is start + id x block bytes: an
 arena takes a whole number of blocks, so ids are equally far apart even across arenas (the ids
 between N and blocks_per_arena name padding and the next directory, and are never handed out).
 A directory says of each block: which life it is in (a reader of a former life can tell), how many
-tokens it holds, the checksum of a copy. Generations are bumped by the engine that owns the arena
-before it writes to a block that was handed to it afresh.
+tokens it holds, the checksum of a copy. Generations are written by whoever owns the arena, before
+it writes to a block that was handed out afresh: the numbers are the machine's (`StepPlan.begins`,
+`lives` of a `Move`'s target), nothing is counted here (cache/blocks.py says why). The clock says how far the owner's device is:
+(step << 16) | layers of it that are done.
 """
 
 import ctypes
@@ -36,6 +38,7 @@ from tercet.devices.contract import I64, U64
 
 _MAGIC = 0x414E454152544354  # TCTRAENA
 _HEADER_BYTES = 64
+_CLOCK_AT = 24
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 _MAP_FIXED = 0x10
@@ -130,6 +133,7 @@ class AddressRange:
         self._start = start
         self._writable: dict[int, bool] = {}
         self._blocks: NDArray[Any] | None = None
+        self._lives: U32 | None = None
 
     @classmethod
     def reserve(
@@ -207,6 +211,26 @@ class AddressRange:
         """[N] the life that each block of a mapped arena is in."""
         return self._entries(arena, 0, 4).view("<u4")
 
+    @property
+    def lives(self) -> U32:
+        """The whole range as if it held nothing but generations: only entries at `life_places` of
+        mapped arenas may be touched.
+        """
+        if self._lives is None:
+            self._lives = self._view(0, self.layout.size_bytes * self.num_arenas).view("<u4")
+        return self._lives
+
+    def life_places(self, block_ids: I64) -> I64:
+        """Index in `lives` of each block's generation."""
+        arenas, indices = np.divmod(block_ids, self.layout.blocks_per_arena)
+        places: I64 = arenas * (self.layout.size_bytes // 4) + (_HEADER_BYTES // 4) + indices
+        return places
+
+    def clock(self, arena: int = 0) -> U64:
+        """[1] how far the device of a mapped arena's owner is: (step << 16) | layers done."""
+        must(arena in self._writable, f"arena {arena} is not mapped")
+        return self._view(arena * self.layout.size_bytes + _CLOCK_AT, 8).view("<u8")
+
     def fills(self, arena: int) -> U32:
         """[N] tokens that each block holds."""
         return self._entries(arena, 4, 4).view("<u4")
@@ -215,14 +239,16 @@ class AddressRange:
         """[N] of each copied block."""
         return self._entries(arena, 8, 8).view("<u8")
 
-    def renew(self, block_ids: I64) -> None:
-        """These blocks of writable arenas are in their next life (modulo 2^32)."""
+    def renew(self, block_ids: I64, lives: U32) -> None:
+        """These blocks of writable arenas begin these lives: to be called before the first byte of
+        them is written. Doing it again with the same lives changes nothing.
+        """
         arenas, indices = np.divmod(block_ids, self.layout.blocks_per_arena)
         for arena in range(self.num_arenas) if len(block_ids) else ():
-            mine = indices[arenas == arena]
-            if len(mine):
+            mine = arenas == arena
+            if mine.any():
                 must(self._writable.get(arena, False), f"arena {arena} is not mapped for writing")
-                self.generations(arena)[mine] += np.uint32(1)
+                self.generations(arena)[indices[mine]] = lives[mine]
 
     def _entries(self, arena: int, after_bytes: int, entry_bytes: int) -> NDArray[np.uint8]:
         must(arena in self._writable, f"arena {arena} is not mapped")

@@ -1,6 +1,7 @@
 """From a device's `Outputs` to what happened: the slots move on, a `StepResult` tells of it."""
 
 import numpy as np
+from msgspec import structs
 
 from tercet.base.errors import must
 from tercet.devices.contract import I32, I64, Outputs
@@ -65,6 +66,14 @@ def nothing(slots: Slots, planned: I64, *, step: int) -> StepResult:
         finishes=bytes(len(planned)),
         computed=slots.computed[planned].astype("<i4").tobytes(),
     )
+
+
+def with_stale(result: StepResult, planned: list[int], stale: list[int]) -> StepResult:
+    """The result that also says of which slots the borrowed blocks were others."""
+    if not stale:
+        return result
+    places = [place for place, slot in enumerate(planned) if slot in stale]
+    return structs.replace(result, stale=np.array(places, "<i4").tobytes())
 
 
 def _placed(values: I64, seating: Seating, dtype: str) -> bytes:

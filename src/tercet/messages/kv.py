@@ -80,6 +80,8 @@ class Host(Struct, frozen=True, kw_only=True):
     agent: Address
     data: str = ""
     """Where its memories can be read over TCP, `address:port`; empty: only on the host itself."""
+    endpoints: tuple[str, ...] = ()
+    """Where its agent takes connections of peers: `tcp:<address>:<port>`."""
     pooled: bool = False
     """Its agent keeps a share of the pool."""
 

@@ -6,6 +6,7 @@ from tercet.base.ids import ExecutorId
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import Capacity, TaskExecutorConfig
 from tercet.task_executor.machine import TaskExecutor
+from tercet.transfer.config import TransferConfig
 
 
 class MakeTaskExecutor(Struct, frozen=True, kw_only=True, tag=True):
@@ -13,6 +14,7 @@ class MakeTaskExecutor(Struct, frozen=True, kw_only=True, tag=True):
     executor: ExecutorId
     capacity: Capacity
     scheduling: SchedulingConfig
+    transfer: TransferConfig = TransferConfig()
 
     def make(self) -> TaskExecutor:
         return TaskExecutor(
@@ -20,4 +22,5 @@ class MakeTaskExecutor(Struct, frozen=True, kw_only=True, tag=True):
             executor=self.executor,
             capacity=self.capacity,
             scheduling=self.scheduling,
+            transfer=self.transfer,
         )

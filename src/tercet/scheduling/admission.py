@@ -7,9 +7,12 @@ All blocks for the known tokens are taken at admission, so a prompt that began i
 a later one; the reserve lets those that run grow, so that an admission is not undone at once.
 """
 
+from msgspec.structs import replace
+
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.cache.cache import Cache
-from tercet.cache.identity import blocks_for
+from tercet.cache.identity import blocks_for, pack
+from tercet.messages.plan import SlotOpening
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
 
@@ -22,7 +25,7 @@ def blocks_at_most(run: TaskRun) -> int:
 def finds_room(run: TaskRun, cache: Cache, *, num_running: int) -> bool:
     """Say whether its known tokens fit now, beside a block for every second task that runs."""
     num_cached, num_unheld = cache.peek(run.task.namespace, run.tokens) if run.share else (0, 0)
-    needed = blocks_for(len(run.tokens)) - num_cached
+    needed = blocks_for(len(run.tokens)) - max(num_cached, run.num_borrowable)
     reserve = (num_running + 1) // 2
     return needed + reserve <= cache.available - num_unheld
 
@@ -30,6 +33,8 @@ def finds_room(run: TaskRun, cache: Cache, *, num_running: int) -> bool:
 def take_room(run: TaskRun, cache: Cache) -> bool:
     """Give the run a holding for all its known tokens, or change nothing and say no."""
     holding = cache.hold(run.task.namespace, run.tokens, share=run.share)
+    if run.borrow is not None:
+        cache.borrow(holding, run.borrow.blocks[len(holding.table) :])
     num_hit = len(holding.table)
     if cache.extend(holding, blocks_for(len(run.tokens)) - num_hit) is None:
         cache.release(holding, run.tokens, computed=0, index=False)
@@ -38,6 +43,20 @@ def take_room(run: TaskRun, cache: Cache) -> bool:
     run.extended(len(holding.table))
     run.computed = run.computed_ahead = BLOCK_TOKENS * num_hit
     return True
+
+
+def opening_of(run: TaskRun) -> SlotOpening:
+    """Give the words that open its slot over the blocks that it has now."""
+    holding, borrow = run.holding, run.borrow
+    table = [] if holding is None else holding.table
+    opening = SlotOpening(
+        slot=run.slot, task=run.as_task(), computed=run.computed, blocks=pack(table)
+    )
+    if holding is None or borrow is None or not holding.num_borrowed:
+        return opening
+    at, count = holding.borrowed_at, holding.num_borrowed
+    lives = borrow.lives[4 * at : 4 * (at + count)]
+    return replace(opening, borrowed_at=at, lives=lives)
 
 
 def next_to_admit(

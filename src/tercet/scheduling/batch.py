@@ -12,6 +12,8 @@ from array import array
 
 from msgspec import Struct
 
+from tercet.base.ids import BLOCK_TOKENS
+from tercet.cache.blocks import BlockPool
 from tercet.messages.plan import SlotOpening, StepPlan
 from tercet.scheduling.run import TaskRun
 
@@ -41,9 +43,12 @@ class Planned(Struct, kw_only=True):
 
 
 class BatchWriter:
-    """Writes plans; keeps the bytes of the decoding part until its tasks change."""
+    """Writes plans; keeps the bytes of the decoding part until its tasks change. `pool` knows which
+    lives blocks are in.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
         self._decodes: list[TaskRun] = []
         self._slots = b""
         self._ones = b""
@@ -71,14 +76,13 @@ class BatchWriter:
             self._zeros = bytes(4 * len(decodes))
             self._samples = b"\x01" * len(decodes)
         slots, rows, samples, growth = self._slots, self._ones, self._samples, self._zeros
-        blocks = b""
+        added = array("i")
         if grown:
             counts = array("i", growth)
-            added = array("i")
             for at in sorted(grown):
                 counts[at] = len(grown[at])
                 added.extend(grown[at])
-            growth, blocks = counts.tobytes(), added.tobytes()
+            growth = counts.tobytes()
         if chunks:
             slots += array("i", [chunk.run.slot for chunk in chunks]).tobytes()
             rows += array("i", [chunk.rows for chunk in chunks]).tobytes()
@@ -93,6 +97,15 @@ class BatchWriter:
             rows=rows,
             samples=samples,
             growth=growth,
-            blocks=blocks,
+            blocks=added.tobytes(),
             guesses=guesses,
+            begins=self._begins(ends[1], added) if added or ends[1] else b"",
         )
+
+    def _begins(self, opens: tuple[SlotOpening, ...], added: "array[int]") -> bytes:
+        """Give the lives of the blocks in which nothing is computed yet."""
+        fresh = array("i")
+        for opening in opens:
+            table = array("i", opening.blocks)
+            fresh += table[-(-opening.computed // BLOCK_TOKENS) :]
+        return self._pool.lives(fresh + added)

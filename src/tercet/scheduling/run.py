@@ -14,14 +14,24 @@ A step's rows are `computed_ahead .. computed_ahead + rows`; the step samples wh
 
 from array import array
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tercet.base.ids import BLOCK_TOKENS, Address, TaskId, show_task
+from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, TaskId, show_task
 from tercet.cache.cache import Holding
 from tercet.jobs.job import Task, TokenLogprobs
 from tercet.messages.wire import SubmitTask
 from tercet.scheduling.acceptance import Acceptance
 from tercet.scheduling.states import RunState, step_to
+
+
+class Borrow(Struct, frozen=True):
+    """Leading blocks of a prompt that another executor lends, in place."""
+
+    blocks: tuple[BlockId, ...]
+    """Ids in this executor's address range."""
+    lives: bytes
+    """u4 for each."""
 
 
 class TaskRun:
@@ -30,11 +40,13 @@ class TaskRun:
     __slots__ = (
         "acceptance",
         "alone",
+        "borrow",
         "capacity",
         "computed",
         "computed_ahead",
         "drafts_ahead",
         "flights",
+        "foreign",
         "hit",
         "holding",
         "id",
@@ -46,6 +58,7 @@ class TaskRun:
         "order",
         "passed",
         "preemptions",
+        "prefill_only",
         "prompt_logprobs",
         "reply",
         "session",
@@ -59,8 +72,21 @@ class TaskRun:
         "told_first",
     )
 
-    def __init__(self, submit: SubmitTask, *, order: int, now: int, context_max: int) -> None:
+    def __init__(
+        self,
+        submit: SubmitTask,
+        *,
+        order: int,
+        now: int,
+        context_max: int,
+        prefill_only: bool = False,
+    ) -> None:
         task = submit.task
+        self.prefill_only = prefill_only
+        """Its prompt is computed and nothing is sampled: for an executor that decodes."""
+        self.borrow: Borrow | None = None
+        self.foreign = 0
+        """Prompt tokens that were computed elsewhere for this very task: no hit of any cache."""
         self.task = task
         self.id: TaskId = task.id
         self.reply: Address = submit.reply
@@ -127,6 +153,11 @@ class TaskRun:
         right. The last token of a task is never computed.
         """
         return min(self.known_ahead + self.drafts_ahead, self.known_max - 1)
+
+    @property
+    def num_borrowable(self) -> int:
+        """Leading blocks that somebody lends it."""
+        return 0 if self.borrow is None else len(self.borrow.blocks)
 
     def become(self, state: RunState) -> None:
         self.state = step_to(self.state, state, f"task {self.name}")

@@ -1,8 +1,7 @@
 """The owner of all tasks at an executor: it plans steps and takes note of what they did.
 
     submit -> queue -> admission -> prefilling -> decoding -> (end) -> blocks back to the cache
-                 ^                      |             |
-                 `---- preempt ---------+-------------'
+                 `---- preempt -----------'-------------'
 
 Lists of runs are replaced, never changed in place, so that a plan under way may keep them and the
 bytes of the decoding part are written anew only when its tasks change.
@@ -13,9 +12,8 @@ from collections import deque
 from tercet.base.errors import must
 from tercet.base.ids import BlockId, TaskId
 from tercet.cache.cache import Cache
-from tercet.cache.identity import pack
 from tercet.messages.plan import SlotOpening, StepCost
-from tercet.scheduling.admission import next_started, next_to_admit, take_room
+from tercet.scheduling.admission import next_started, next_to_admit, opening_of, take_room
 from tercet.scheduling.batch import BatchWriter, Chunk, Planned
 from tercet.scheduling.budget import Budget
 from tercet.scheduling.config import SchedulingConfig
@@ -38,6 +36,7 @@ class Scheduler:
         """All that have not ended."""
         self.running: dict[TaskId, TaskRun] = {}
         """Those with a slot, by admission."""
+        self.fetching: dict[TaskId, TaskRun] = {}
         self.leaving: dict[int, TaskRun] = {}
         """Preempted or ended, with blocks that steps under way still use; by order of arrival."""
         self.flights: deque[Planned] = deque()
@@ -56,7 +55,7 @@ class Scheduler:
         self._free_slots = list(range(config.max_slots - 1, -1, -1))
         self._num_preempted_before = 0
         """Length of `preempted` when the present plan was begun."""
-        self._writer = BatchWriter()
+        self._writer = BatchWriter(cache.pool)
 
     @property
     def has_work(self) -> bool:
@@ -67,15 +66,19 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Tasks without a slot."""
         num_back = sum(1 for run in self.leaving.values() if run.state is RunState.LEAVING)
-        return len(self.queue) + num_back
+        return len(self.queue) + len(self.fetching) + num_back
 
     # what happens to a task
 
-    def submit(self, run: TaskRun) -> None:
+    def submit(self, run: TaskRun, *, fetch: bool = False) -> None:
         """Queue a task whose id is not at this executor; a sibling waits for its leader's prompt
-        if that is still to be computed.
+        if that is still to be computed. With `fetch` it waits for `fetched` first.
         """
         must(run.id not in self.runs, f"task {run.name} is here already")
+        if fetch:
+            run.become(RunState.FETCHING)
+            self.runs[run.id] = self.fetching[run.id] = run
+            return
         if run.state is RunState.FOLLOWING:
             leader = None if run.leader is None else self.runs.get(run.leader)
             if leader is None or leader.prompt_computed:
@@ -83,11 +86,19 @@ class Scheduler:
         self.runs[run.id] = run
         self.queue.add(run)
 
+    def fetched(self, run: TaskRun) -> None:
+        """Queue a task whose fetch is over, however it went."""
+        del self.fetching[run.id]
+        run.become(RunState.WAITING)
+        self.queue.add(run)
+
     def end(self, run: TaskRun) -> None:
         """Forget a task, whatever it is doing; its blocks come back when no plan names it."""
         del self.runs[run.id]
         if run.state in UNADMITTED:
             self.queue.remove(run)
+        elif run.state is RunState.FETCHING:
+            del self.fetching[run.id]
         elif run.state is RunState.RUNNING:
             self._vacate(run)
         if run.started and not run.gained:
@@ -109,6 +120,12 @@ class Scheduler:
             self.leaving[run.order] = run
         else:
             self.landed(run)
+
+    def lose_borrowed(self, run: TaskRun) -> None:
+        """What it read in place is gone: it computes all of its prompt itself, later."""
+        run.borrow = None
+        if run.state is RunState.RUNNING:
+            self.preempt(run)
 
     def landed(self, run: TaskRun) -> None:
         """Take the blocks of an ended or preempted task that no plan names any more."""
@@ -178,9 +195,10 @@ class Scheduler:
         chunks: list[Chunk] = []
         head = self.queue.head
         if self.solo is None and head is not None and head.suspect and not self.num_fresh:
-            if self.flights:
+            opening = None if self.flights else self._admit_alone(head)
+            if opening is None:
                 return None
-            opens.append(self._admit_alone(head))
+            opens.append(opening)
         solo = self.solo
         if solo is None:
             decodes, grown, guesses = self._plan_decodes(self._decoding, budget)
@@ -279,7 +297,7 @@ class Scheduler:
         rows = budget.chunk(computed=run.computed_ahead, known=run.known_ahead)
         if not rows:
             return False
-        samples = run.computed_ahead + rows == run.known_ahead
+        samples = run.computed_ahead + rows == run.known_ahead and not run.prefill_only
         budget.take_chunk(rows, computed=run.computed_ahead, samples=samples)
         chunks.append(Chunk(run, rows, samples))
         return True
@@ -318,9 +336,13 @@ class Scheduler:
         # that started before, were preempted and have gained nothing.
         return next_started(self.queue, self.cache, num_running=num_running)
 
-    def _admit_alone(self, run: TaskRun) -> SlotOpening:
-        """Admit a suspect while all others pause, at their cost if it finds no room."""
+    def _admit_alone(self, run: TaskRun) -> SlotOpening | None:
+        """Admit a suspect while all others pause, at their cost if it finds no room; None while
+        what it needs is lent or on its way.
+        """
         while not self._free_slots or not take_room(run, self.cache):
+            if not self.running:
+                return None
             self.preempt(victim_for(run, self.running, keep=None))
         self.solo = run
         return self._open(run, self.queue.waiting.index(run))
@@ -338,11 +360,8 @@ class Scheduler:
         self.running[run.id] = run
         self._prefilling = [*self._prefilling, run]
         if not run.started:
-            run.hit = min(run.computed, run.num_prompt)
-        table = [] if run.holding is None else run.holding.table
-        return SlotOpening(
-            slot=run.slot, task=run.as_task(), computed=run.computed, blocks=pack(table)
-        )
+            run.hit = max(0, min(run.computed, run.num_prompt) - run.foreign)
+        return opening_of(run)
 
     def _start(self, chunks: list[Chunk]) -> list[TaskRun]:
         """Give those that have never been in a step, and note that now they are."""
@@ -372,9 +391,10 @@ class Scheduler:
             run.computed_ahead += chunk.rows
             if chunk.samples:
                 run.known_ahead += 1
+            if chunk.samples or (run.prefill_only and run.computed_ahead == run.known_ahead):
                 joined.append(run)
         if joined:
             self._prefilling = [run for run in self._prefilling if run not in joined]
             self._decoding = self._decoding + [
-                run for run in joined if run.known_ahead < run.known_max
+                run for run in joined if run.known_ahead < run.known_max and not run.prefill_only
             ]

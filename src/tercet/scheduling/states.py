@@ -1,9 +1,9 @@
 """The states of a task at one executor, as a table: what is not written cannot happen.
 
-          +-----------+  leader computed or gone   +---------+
-submit -> | FOLLOWING | -------------------------> | WAITING | <- submit
-          +-----------+                            +---------+
-                |                                   |  |   ^
+          +-----------+  leader computed or gone   +---------+  fetched or not   +----------+
+submit -> | FOLLOWING | -------------------------> | WAITING | <---------------- | FETCHING |
+          +-----------+                  submit -> +---------+                   +----------+
+                |                                   |  |   ^                submit -^   | end
                 |                     +-------------+  |   | its last step is done
                 |                     |          admit |   | (blocks given back)
                 | end             end |                v   |
@@ -18,6 +18,7 @@ submit -> | FOLLOWING | -------------------------> | WAITING | <- submit
 
 state       slot   blocks                       in plans under way
 FOLLOWING   no     no                           no
+FETCHING    no     its fetch has some reserved  no
 WAITING     no     no                           no
 RUNNING     yes    yes                          perhaps
 LEAVING     no     until its last plan is done  yes
@@ -33,6 +34,8 @@ from tercet.base.errors import InvariantBroken
 class RunState(Enum):
     FOLLOWING = "following"
     """Waits until a sibling has computed the prompt that they share."""
+    FETCHING = "fetching"
+    """Blocks of its prompt are on their way from elsewhere; it is in no queue."""
     WAITING = "waiting"
     """In the queue."""
     RUNNING = "running"
@@ -44,7 +47,8 @@ class RunState(Enum):
 
 
 NEXT: Mapping[RunState, tuple[RunState, ...]] = {
-    RunState.FOLLOWING: (RunState.WAITING, RunState.ENDED),
+    RunState.FOLLOWING: (RunState.WAITING, RunState.FETCHING, RunState.ENDED),
+    RunState.FETCHING: (RunState.WAITING, RunState.ENDED),
     RunState.WAITING: (RunState.RUNNING, RunState.ENDED),
     RunState.RUNNING: (RunState.LEAVING, RunState.ENDED),
     RunState.LEAVING: (RunState.WAITING, RunState.ENDED),

@@ -11,11 +11,12 @@ import numpy as np
 
 from tercet.base.ids import ExecutorId, JobId, job_of
 from tercet.base.model import ModelShape
-from tercet.devices.contract import I64
+from tercet.devices.contract import I64, U64
 from tercet.devices.cost.config import CostConfig
 from tercet.devices.cost.device import CostDevice
 from tercet.devices.cost.durations import LinearDuration
 from tercet.engine.engine import Engine
+from tercet.engine.memory import U32
 from tercet.messages.effects import RunStep
 from tercet.messages.events import ProgressSeen, StepDone
 from tercet.messages.plan import StepCost, StepPlan
@@ -30,7 +31,8 @@ class VirtualMemory:
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
-        self.generations = np.zeros(num_blocks, np.int64)
+        self.lives = np.zeros(num_blocks, np.uint32)
+        self._clock = np.zeros(1, np.uint64)
 
     @property
     def num_ids(self) -> int:
@@ -40,8 +42,14 @@ class VirtualMemory:
     def own_blocks(self) -> range:
         return range(self._num_blocks)
 
-    def renew(self, block_ids: I64) -> None:
-        self.generations[block_ids] += 1
+    def life_places(self, block_ids: I64) -> I64:
+        return block_ids
+
+    def renew(self, block_ids: I64, lives: U32) -> None:
+        self.lives[block_ids] = lives
+
+    def clock(self) -> U64:
+        return self._clock
 
 
 class EngineHost:

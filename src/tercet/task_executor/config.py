@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from tercet.base.errors import Invalid
+from tercet.base.ids import Address
+from tercet.messages.kv import Reach
 from tercet.messages.plan import StepCost
 
 
@@ -39,3 +41,9 @@ class Capacity(Struct, frozen=True, kw_only=True):
     arena: int = 0
     first_block: int = 0
     """Id of the arena's first block over all mapped arenas."""
+    reach: Reach = Reach()
+    """Where others find this executor and its arena."""
+    agent: Address | None = None
+    """Its host's agent: where it asks the pool."""
+    value_tokens: int = 0
+    """Tokens of a value of the pool; 0: there is no pool."""

@@ -15,7 +15,7 @@ from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.cache.blocks import BlockPool
 from tercet.cache.cache import Cache
-from tercet.jobs.job import Failure, FailureCode, Finish
+from tercet.jobs.job import Finish
 from tercet.messages.effects import Effect, Fact, RunStep, Send, Wake
 from tercet.messages.events import (
     ArenaLent,
@@ -31,7 +31,6 @@ from tercet.messages.events import (
 )
 from tercet.messages.plan import StepResult
 from tercet.messages.wire import CancelTask, Load, SubmitTask, TaskUpdate, TaskUpdates
-from tercet.scheduling.admission import blocks_at_most
 from tercet.scheduling.batch import Planned
 from tercet.scheduling.checks import check_sums, check_whole
 from tercet.scheduling.config import SchedulingConfig
@@ -39,7 +38,11 @@ from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.task_executor.config import Capacity, TaskExecutorConfig
 from tercet.task_executor.fronts import Front, Fronts
+from tercet.task_executor.partners import WAKE as PARTNERS
+from tercet.task_executor.partners import Partners
+from tercet.task_executor.refusal import refusal
 from tercet.task_executor.results import Outbox, Reconciler
+from tercet.transfer.config import TransferConfig
 
 PLANS_UNDER_WAY_MAX = 2
 PLAN = "plan"
@@ -59,6 +62,7 @@ class TaskExecutor:
         executor: ExecutorId,
         capacity: Capacity,
         scheduling: SchedulingConfig,
+        transfer: TransferConfig = TransferConfig(),  # noqa: B008  frozen
     ) -> None:
         self.config = config
         self.executor = executor
@@ -67,6 +71,9 @@ class TaskExecutor:
         self.cache = Cache(pool=pool, fingerprint=capacity.fingerprint)
         self.scheduler = Scheduler(scheduling, cost=capacity.cost, cache=self.cache)
         self.fronts = Fronts()
+        self.partners = Partners(
+            transfer, capacity, self.scheduler, executor=executor, order=self._next_order
+        )
         self._reconciler = Reconciler(self.scheduler)
         self._order = 0
         self._step = 0
@@ -95,25 +102,31 @@ class TaskExecutor:
                 self._on_received(event, outbox, effects)
             case PeerJoined():
                 self._renew(event.peer, event.epoch, effects)
+                self.partners.joined(event, effects)
             case PeerGone():
+                self.partners.gone(event, effects)
                 if self.fronts.gone(event.peer, event.epoch, now=now):
                     at = now + self.config.front_grace_ns
                     self._wake(at, _FRONT + event.peer, effects)
             case Woke():
                 if event.key.startswith(_FRONT):
                     self._on_grace_over(Address(event.key.removeprefix(_FRONT)), effects)
+                elif event.key == PARTNERS:
+                    self.partners.woke(now, effects)
             case Moved() | Summed() | ArenaLent() | ArenaWithdrawn():
-                pass
+                self.partners.took(event, now, effects)
             case _:
                 assert_never(event)
         self._send(outbox, effects)
+        self.partners.pump(now, effects)
         self._pump(effects)
         self._tell_freed(effects)
         return effects
 
     def check(self, *, whole: bool = False) -> None:
         """Raise unless sums, limits and wakes hold; `whole`: every run and block (tests, sim)."""
-        check_sums(self.scheduler)
+        num_holding = self.partners.num_holding
+        check_sums(self.scheduler, num_elsewhere=num_holding)
         must(
             len(self.scheduler.flights) <= PLANS_UNDER_WAY_MAX,
             f"{len(self.scheduler.flights)} plans are under way",
@@ -123,9 +136,13 @@ class TaskExecutor:
             f"a wake is overdue while {self._num_overdue} events came: {self._wakes}",
         )
         if whole:
-            check_whole(self.scheduler)
+            self.partners.check()
+            held = self.partners.held_blocks()
+            check_whole(self.scheduler, held, num_elsewhere=num_holding)
             for run in self.scheduler.runs.values():
-                must(self.fronts.get(run.reply), f"task {run.name} has no front")
+                must(
+                    run.prefill_only or self.fronts.get(run.reply), f"task {run.name} has no front"
+                )
 
     def load(self) -> Load:
         """Give how busy this executor is."""
@@ -153,6 +170,8 @@ class TaskExecutor:
             if run is not None:
                 self._end(run, "task.cancelled", effects)
                 self._freed[run.reply] = None
+        else:
+            self.partners.heard(event, self._now, effects)
 
     def _renew(self, address: Address, epoch: Epoch, effects: list[Effect]) -> None:
         """Note a connection; if it is a new self of the front, end what the former one wanted."""
@@ -171,44 +190,24 @@ class TaskExecutor:
             if same and present.session == front.joins:
                 return
             self._end(present, "task.replaced", effects)
-        self._order += 1
         run = TaskRun(
-            message, order=self._order, now=self._now, context_max=self.capacity.context_max
+            message, order=self._next_order(), now=self._now, context_max=self.capacity.context_max
         )
-        update = self._refusal(run)
+        update = refusal(run, self.scheduler, self.capacity)
         if update is not None:
             outbox.setdefault(run.reply, []).append(update)
             code = "finished" if update.failure is None else update.failure.code.value
             effects.append(Fact(name="task.refused", labels=(("code", code),), cause=run.name))
             return
         run.session = front.joins
-        self.scheduler.submit(run)
+        fetch = self.partners.wants(run, message.prefill)
+        self.scheduler.submit(run, fetch=fetch)
+        if fetch:
+            self.partners.begin(run, message.prefill, self._now, effects)
 
-    def _refusal(self, run: TaskRun) -> TaskUpdate | None:
-        """Give the only answer to a task that will not be queued."""
-        num_known = run.known_given
-        if run.task.generated and num_known >= run.known_max:
-            return TaskUpdate(run.id, started=True, finish=Finish.LENGTH)
-        num_waiting, limit = self.scheduler.num_waiting, self.scheduler.config.max_waiting
-        needed, total = blocks_at_most(run), self.capacity.num_blocks
-        if not run.num_prompt:
-            failure = Failure(FailureCode.NO_ROOM, "an empty prompt leaves nothing to compute")
-        elif num_known >= self.capacity.context_max:
-            failure = Failure(
-                FailureCode.NO_ROOM,
-                f"{num_known} tokens leave no room in a context of {self.capacity.context_max}",
-            )
-        elif needed > total:
-            failure = Failure(
-                FailureCode.NO_ROOM,
-                f"the task may grow to {run.known_max} tokens, which need {needed} KV blocks; "
-                f"this executor has {total}",
-            )
-        elif num_waiting >= limit:
-            failure = Failure(FailureCode.OVERLOADED, f"{num_waiting} tasks wait; {limit} may")
-        else:
-            return None
-        return TaskUpdate(run.id, finish=Finish.FAILED, failure=failure)
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
 
     def _on_step_done(self, result: StepResult, outbox: Outbox, effects: list[Effect]) -> None:
         flights = self.scheduler.flights
@@ -226,10 +225,21 @@ class TaskExecutor:
         num_tokens = self._reconciler.apply(planned, result, outbox)
         for run, finish in self._reconciler.finished:
             effects.append(self._finished(run, finish))
+            self.partners.over(run, effects)
             if run.flights:
                 self._freed[run.reply] = None
         self._reconciler.finished.clear()
+        self._for_partners(effects)
         effects.append(self._step_fact(planned, result, num_tokens))
+
+    def _for_partners(self, effects: list[Effect]) -> None:
+        """Hand on what a step did for others, and what it could not read of others."""
+        for run in self._reconciler.computed:
+            self.partners.computed(run, effects)
+        for run in self._reconciler.stale:
+            self.partners.stale(run, effects)
+        self._reconciler.computed.clear()
+        self._reconciler.stale.clear()
 
     def _step_fact(self, planned: Planned, result: StepResult, num_tokens: int) -> Fact:
         num_drafted = sum(result.drafted)
@@ -280,6 +290,7 @@ class TaskExecutor:
 
     def _end(self, run: TaskRun, name: str, effects: list[Effect]) -> None:
         self.scheduler.end(run)
+        self.partners.over(run, effects)
         effects.append(
             Fact(name=name, values=(("tokens", len(run.tokens) - run.num_prompt),), cause=run.name)
         )
@@ -316,6 +327,8 @@ class TaskExecutor:
         """Tell who starts, then ask for the step: a death from now on is blamed on the right."""
         outbox: Outbox = {}
         for run in planned.opened:
+            if run.prefill_only:
+                continue  # its asker hears of blocks, and of nothing else
             outbox.setdefault(run.reply, []).append(TaskUpdate(run.id, started=True))
             effects.append(
                 Fact(
@@ -331,6 +344,7 @@ class TaskExecutor:
             )
         self._send(outbox, effects)
         step = planned.plan.step
+        self.partners.planned(planned, effects)
         effects.append(
             RunStep(plan=planned.plan, predicted_ns=planned.predicted_ns, cause=f"step {step}")
         )

@@ -44,6 +44,10 @@ class Reconciler:
         self._scheduler = scheduler
         self.finished: list[tuple[TaskRun, Finish]] = []
         """Since it was last emptied."""
+        self.computed: list[TaskRun] = []
+        """Prefills for others that became complete, since it was last emptied."""
+        self.stale: list[TaskRun] = []
+        """Those whose borrowed blocks were others, since it was last emptied."""
         self.num_accepted = 0
         """Guesses that turned out to be right in the last step that was applied."""
 
@@ -64,15 +68,16 @@ class Reconciler:
         rows, samples = _i4(planned.plan.rows), planned.plan.samples
         guesses = planned.plan.guesses
         ended = RunState.ENDED
+        stale = _i4(result.stale)
         self.num_accepted = taken = at = 0
         for position, run in enumerate(runs):
             count = counts[position]
             gained = tokens[at : at + count]
             at += count
             run.flights -= 1
-            if run.state is ended:
-                if not run.flights:
-                    self._scheduler.landed(run)
+            lost = bool(stale) and position in stale
+            if lost or run.state is ended:
+                self._pass_by(run, lost=lost, drafts=guesses[position] - 1 if guesses else 0)
                 continue
             taken += count
             accepted = count - samples[position]
@@ -99,7 +104,20 @@ class Reconciler:
                 update = self._update(run, gained, end, logprobs.get(position))
                 outbox.setdefault(run.reply, []).append(update)
             self._settle(run, end)
+            if run.prefill_only and run.computed == len(run.tokens) and run.state is not ended:
+                self.computed.append(run)
         return taken
+
+    def _pass_by(self, run: TaskRun, *, lost: bool, drafts: int) -> None:
+        """Nothing of the step counts for a run: it ended meanwhile, or the step read blocks that
+        were not what it was lent, and then it begins anew.
+        """
+        if lost and run.state is not RunState.ENDED:
+            run.drafts_ahead -= max(0, drafts)
+            self.stale.append(run)
+            self._scheduler.lose_borrowed(run)
+        if not run.flights and run.state in (RunState.LEAVING, RunState.ENDED):
+            self._scheduler.landed(run)
 
     def _progress(self, run: TaskRun, gained: "array[int]", computed: int) -> None:
         """Add tokens and computed rows to a run, and let others find its full blocks."""

@@ -8,7 +8,7 @@ from tercet.base.ids import ExecutorId
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.cluster_manager.states import MEMBER_STEPS, MemberEvent, MemberState, next_state
-from tercet.messages.effects import Send, Wake
+from tercet.messages.effects import Effect, Send, Wake
 from tercet.messages.events import DrainRequested
 from tercet.messages.wire import Members
 
@@ -51,12 +51,19 @@ def test_versions_grow_and_lists_are_repeated() -> None:
     cluster.join()
     cluster.report()
     effects = cluster.ready(0) + cluster.tick(1.0) + cluster.tick(2.0)
-    sent = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Members)]
+    sent = _to_front(effects)
     assert [one.executors for one in sent] == [(ready(0),)] * 2
     assert sent[0].version == sent[1].version
     lost = cluster.lose(0)
-    after = [e.message for e in lost if isinstance(e, Send) and isinstance(e.message, Members)]
-    assert after[0].version > sent[0].version
+    assert _to_front(lost)[0].version > sent[0].version
+
+
+def _to_front(effects: list[Effect]) -> list[Members]:
+    return [
+        e.message
+        for e in effects
+        if isinstance(e, Send) and e.to == "front/0" and isinstance(e.message, Members)
+    ]
 
 
 def test_what_dies_is_replaced_under_a_new_id_at_once() -> None:

@@ -70,7 +70,7 @@ def opening(slot, task, blocks=None, computed=0):
     return SlotOpening(slot=slot, task=task, blocks=i4(blocks), computed=computed)
 
 
-def plan_of(step, rows, *, opens=(), closes=(), growth=None, blocks=()):
+def plan_of(step, rows, *, opens=(), closes=(), growth=None, blocks=(), begins=()):
     """`rows`: slot -> (rows, whether it draws)."""
     return StepPlan(
         step=step,
@@ -81,6 +81,7 @@ def plan_of(step, rows, *, opens=(), closes=(), growth=None, blocks=()):
         samples=bytes(bool(draws) for _, draws in rows.values()),
         growth=i4(growth or [0] * len(rows)),
         blocks=i4(blocks),
+        begins=i4(begins),
     )
 
 

@@ -15,6 +15,7 @@ from engine_cases import (
     task_of,
 )
 
+from tercet.base.errors import InvariantBroken
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.messages.plan import FINISH_LENGTH, FINISH_STOP
 
@@ -167,10 +168,12 @@ def test_blocks_handed_out_afresh_begin_another_life():
     engine = engine_of()
     task = task_of(PROMPT)
     opens = [opening(0, task, blocks=[4, 5, 6], computed=17)]
-    engine.run(plan_of(0, {0: (23, True)}, opens=opens))
-    engine.run(plan_of(1, {0: (1, True)}, growth=[1], blocks=[9]))
+    engine.run(plan_of(0, {0: (23, True)}, opens=opens, begins=[3]))
+    engine.run(plan_of(1, {0: (1, True)}, growth=[1], blocks=[9], begins=[8]))
     lives = engine.memory.generations(0)
-    assert {index: int(lives[index]) for index in (4, 5, 6, 7, 9)} == {4: 0, 5: 0, 6: 1, 7: 0, 9: 1}
+    assert {index: int(lives[index]) for index in (4, 5, 6, 7, 9)} == {4: 0, 5: 0, 6: 3, 7: 0, 9: 8}
+    with pytest.raises(InvariantBroken, match="2 lives for 1 fresh"):
+        engine.run(plan_of(2, {0: (1, True)}, growth=[1], blocks=[10], begins=[1, 1]))
 
 
 def test_seeds_of_any_size_are_served():

@@ -2,6 +2,7 @@ from array import array
 
 from executor_harness import task
 
+from tercet.cache.blocks import BlockPool
 from tercet.messages.plan import SlotOpening
 from tercet.messages.wire import SubmitTask
 from tercet.scheduling.batch import BatchWriter, Chunk
@@ -28,7 +29,7 @@ def _write(writer, decodes, *, grown=None, chunks=()):
 def test_decodes_stand_first_then_chunks():
     decodes = [_run(4), _run(0), _run(7)]
     opening = SlotOpening(slot=9, task=task(10, [1]))
-    plan = BatchWriter().write(
+    plan = BatchWriter(BlockPool(400)).write(
         5,
         ends=((3,), (opening,)),
         decodes=decodes,
@@ -44,12 +45,12 @@ def test_decodes_stand_first_then_chunks():
 
 
 def test_arrays_are_little_endian_i4():
-    plan = _write(BatchWriter(), [_run(258)])
+    plan = _write(BatchWriter(BlockPool(400)), [_run(258)])
     assert plan.slots == b"\x02\x01\x00\x00"
 
 
 def test_the_same_decodes_cost_no_new_bytes():
-    writer = BatchWriter()
+    writer = BatchWriter(BlockPool(400))
     decodes = [_run(1), _run(2)]
     first, second = _write(writer, decodes), _write(writer, decodes, grown={1: (5,)})
     assert second.slots is first.slots
@@ -59,6 +60,6 @@ def test_the_same_decodes_cost_no_new_bytes():
 
 
 def test_a_plan_may_hold_only_chunks():
-    plan = _write(BatchWriter(), [], chunks=[Chunk(_run(2), 3, True)])
+    plan = _write(BatchWriter(BlockPool(400)), [], chunks=[Chunk(_run(2), 3, True)])
     assert (_ints(plan.slots), _ints(plan.rows), list(plan.samples)) == ([2], [3], [1])
     assert _ints(plan.growth) == [0]

@@ -1,0 +1,46 @@
+"""What lenders hear of asks: which still stand, which are over, said again after a broken link."""
+
+from collections.abc import Iterable
+
+from tercet.base.ids import Address
+from tercet.messages.effects import Effect, Send
+from tercet.messages.kv import RenewLeases, ReturnBlocks
+from tercet.task_executor.fetch import Fetch
+from tercet.task_executor.neighbours import Neighbours
+from tercet.transfer.states import FetchState
+
+NUM_UNTOLD_MAX = 4096
+"""Ends that a lender which is away has not heard of; older ones expire there by themselves."""
+
+
+class Teller:
+    """Ends reach every lender that is there, or comes back."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self._neighbours = neighbours
+        self._untold: dict[Address, list[int]] = {}
+
+    def over(self, lender: Address, ask: int, out: list[Effect]) -> None:
+        """Say that an ask is over, now or when the lender is connected."""
+        if self._neighbours.connected(lender):
+            out.append(Send(to=lender, message=ReturnBlocks(asks=(ask,)), cause=lender))
+            return
+        untold = self._untold.setdefault(lender, [])
+        untold.append(ask)
+        del untold[:-NUM_UNTOLD_MAX]
+
+    def joined(self, lender: Address, out: list[Effect]) -> None:
+        """Say what a lender could not hear."""
+        untold = self._untold.pop(lender, None)
+        if untold:
+            out.append(Send(to=lender, message=ReturnBlocks(asks=tuple(untold)), cause=lender))
+
+    def renew(self, lender: Address, fetches: Iterable[Fetch], out: list[Effect]) -> None:
+        """Say which of its asks still stand."""
+        asks = tuple(
+            fetch.ask
+            for fetch in fetches
+            if fetch.lender == lender and fetch.state is not FetchState.DEFERRED
+        )
+        if asks and self._neighbours.connected(lender):
+            out.append(Send(to=lender, message=RenewLeases(asks=asks), cause=lender))
