@@ -10,10 +10,9 @@ executor that is no member may be stopped at any moment.
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.job_executor.records import ExecutorRecord
-from tercet.messages.wire import ExecutorReady, Members, Role
+from tercet.messages.wire import ExecutorReady, Members
 
 PREFIX = "executor/"
-TAKES_TASKS = (Role.COLOCATED,)
 NUM_LEFT_MAX = 4096
 NUM_GHOSTS_MAX = 256
 """Lost executors that are remembered in case they come back with old tasks."""
@@ -74,7 +73,7 @@ class Fleet:
             record = ExecutorRecord(executor=ready.executor, address=address)
         self._ghosts.pop(ready.executor, None)
         self._known[ready.executor] = record
-        record.model = ready.model
+        record.model, record.role = ready.model, ready.role
         record.member = True
         return record
 
@@ -82,7 +81,7 @@ class Fleet:
         """Give the members that a settled list no longer names; nobody if it is not settled."""
         if not message.settled:
             return []
-        named = {ready.executor: None for ready in takers(message)}
+        named = {ready.executor: None for ready in message.executors}
         return [r for r in self._known.values() if r.member and r.executor not in named]
 
     def expel(self, record: ExecutorRecord) -> None:
@@ -124,11 +123,6 @@ def remember_left(record: ExecutorRecord) -> None:
         record.left[wire] = None
     while len(record.left) > NUM_LEFT_MAX:
         del record.left[next(iter(record.left))]
-
-
-def takers(message: Members) -> list[ExecutorReady]:
-    """Give the members that take tasks from a job executor."""
-    return [ready for ready in message.executors if ready.role in TAKES_TASKS]
 
 
 def executor_at(peer: Address) -> ExecutorId | None:

@@ -13,7 +13,7 @@ from tercet.base.ids import Address, JobId, TaskId, show_task
 from tercet.base.rand import Rand
 from tercet.job_executor.blame import accuse, acquit, guilty, withdraw
 from tercet.job_executor.config import JobExecutorConfig
-from tercet.job_executor.fleet import Fleet, executor_at, remember_left, takers
+from tercet.job_executor.fleet import Fleet, executor_at, remember_left
 from tercet.job_executor.ledger import Ledger
 from tercet.job_executor.placing import NO_EXECUTOR, Placing
 from tercet.job_executor.records import ExecutorRecord, TaskRecord
@@ -203,6 +203,7 @@ class JobExecutor:
         """The first new token of a placement: nothing speaks against the task any more."""
         if task.executor is not None:
             task.executor.num_tokens -= task.num_pending
+        task.prefilled()
         task.fresh = True
         acquit(task)
         if not task.job.first_token:
@@ -216,7 +217,7 @@ class JobExecutor:
                 out.extend(_cancel_at(record, wire) for wire in record.tasks)
             self._lose(record, now, out)
             self._fleet.expel(record)
-        for ready in takers(message):
+        for ready in message.executors:
             record = self._fleet.name(ready)
             if record.usable:
                 self._open(record, now, out)

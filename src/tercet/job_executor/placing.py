@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tercet.base.errors import must
 from tercet.base.ids import (
+    BLOCK_TOKENS,
     TASKS_PER_JOB_MAX,
     Address,
     ExecutorId,
@@ -16,8 +17,11 @@ from tercet.job_executor.lane import Lane
 from tercet.job_executor.records import ExecutorRecord, TaskRecord
 from tercet.jobs.states import TaskEvent, TaskState, next_task_state
 from tercet.messages.effects import Effect, Send, Wake
+from tercet.messages.wire import Role
 from tercet.routing.policies.least_load import least_load
 
+PREFILL_TOKENS_MIN = 2 * BLOCK_TOKENS
+"""A prompt of no more tokens is computed where it is decoded."""
 NO_EXECUTOR = "no executor of "
 """Key of the `Wake` that ends the patience of a lane without executors, before the model."""
 
@@ -67,6 +71,7 @@ class Placing:
                 del self._lanes[task.model]
             return
         record.num_tokens -= task.num_pending
+        task.prefilled()
         del record.tasks[task.wire]
         if record.trial is task:
             record.trial = None
@@ -87,6 +92,7 @@ class Placing:
         for task in lost:
             task.state = next_task_state(task.state, TaskEvent.LOSE, task.id)
             task.executor = None
+            task.prefilled()
         record.tasks.clear()
         record.num_tokens = 0
         record.trial = None
@@ -158,7 +164,11 @@ class Placing:
         return lane
 
     def _with_room(self, lane: Lane) -> Iterator[ExecutorRecord]:
-        return filter(lambda e: e.num_tasks < self._num_tasks_max, lane.executors.values())
+        """Go through those that can take one more; prefill executors only where nobody else is."""
+        takers = [e for e in lane.executors.values() if e.role is not Role.PREFILL]
+        for record in takers or lane.executors.values():
+            if record.num_tasks < self._num_tasks_max:
+                yield record
 
     def _choose(self, lane: Lane, task: TaskRecord) -> ExecutorId | None:
         """Where a sibling is, so that the prompt is computed once; else the least load, away from
@@ -185,8 +195,28 @@ class Placing:
         record.num_tokens += task.num_pending
         if task.suspect:
             record.trial = task
-        message = task.message(self._reply, leader)
+        message = task.message(self._reply, leader, self._prefill(task, record))
         out.append(Send(to=record.address, message=message, cause=task.job.cause))
+
+    def _prefill(self, task: TaskRecord, record: ExecutorRecord) -> Address | None:
+        """Name the executor that is to compute the prompt for one that decodes, if there is one and
+        the prompt is worth it; from now on it counts for its load.
+        """
+        num_tokens = task.num_pending
+        if record.role is not Role.DECODE or task.suspect or num_tokens <= PREFILL_TOKENS_MIN:
+            return None
+        if task.sampling.prompt_logprobs is not None:
+            return None  # only who computes a prompt can tell of it
+        lane = self._lanes[task.model]
+        found = {e.executor: e for e in lane.executors.values() if e.role is Role.PREFILL}
+        chosen = least_load(e.prefills for e in found.values())
+        if chosen is None:
+            return None
+        load = found[chosen].prefills
+        load.num_tasks += 1
+        load.num_tokens += num_tokens
+        task.prefill = (load, num_tokens)
+        return found[chosen].address
 
     def _leader(self, task: TaskRecord, record: ExecutorRecord) -> TaskId | None:
         if task.suspect or task.job.job.n == 1:

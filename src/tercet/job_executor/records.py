@@ -14,10 +14,19 @@ from tercet.base.ids import Address, Epoch, ExecutorId, TaskId
 from tercet.jobs.job import Job, Task
 from tercet.jobs.sampling import SamplingParameters
 from tercet.jobs.states import JobState, TaskState
-from tercet.messages.wire import Load, SubmitTask
+from tercet.messages.wire import Load, Role, SubmitTask
 
 NO_LOAD = Load()
 NUM_ABANDONED_MAX = 256
+
+
+@dataclass(slots=True)
+class PrefillLoad:
+    """What an executor was given to compute for others that decode (`routing.view`)."""
+
+    executor: ExecutorId
+    num_tasks: int = 0
+    num_tokens: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +36,7 @@ class ExecutorRecord:
     executor: ExecutorId
     address: Address
     model: str = ""
+    role: Role = Role.COLOCATED
     member: bool = False
     """The newest list of members names it, in a role that takes tasks."""
     connected: bool = False
@@ -46,6 +56,10 @@ class ExecutorRecord:
     abandoned: deque[TaskId] = field(default_factory=lambda: deque(maxlen=NUM_ABANDONED_MAX))
     """The last tasks that were cancelled there: said again if the connection breaks meanwhile."""
     load: Load = NO_LOAD
+    prefills: PrefillLoad = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prefills = PrefillLoad(self.executor)
 
     @property
     def num_tasks(self) -> int:
@@ -91,6 +105,8 @@ class TaskRecord:
     """What the first piece will say."""
     told: bool = False
     """The first piece has left."""
+    prefill: tuple[PrefillLoad, int] | None = None
+    """Whose load its prompt counts for, and as how many tokens, until it brings a token."""
 
     @property
     def model(self) -> str:
@@ -101,12 +117,22 @@ class TaskRecord:
         """Tokens that its executor has to compute before the first new one."""
         return 0 if self.fresh else len(self.prompt) + self.num_base
 
+    def prefilled(self) -> None:
+        """Its prompt is nobody's load any more."""
+        if self.prefill is not None:
+            load, num_tokens = self.prefill
+            load.num_tasks -= 1
+            load.num_tokens -= num_tokens
+            self.prefill = None
+
     @property
     def full(self) -> bool:
         """Whether the client has all that it may get."""
         return len(self.generated) >= self.sampling.max_tokens
 
-    def message(self, reply: Address, leader: TaskId | None) -> SubmitTask:
+    def message(
+        self, reply: Address, leader: TaskId | None, prefill: Address | None = None
+    ) -> SubmitTask:
         """Give what an executor needs to go on with the task from what the client has."""
         sampling = self.sampling
         if self.prompt_told and sampling.prompt_logprobs is not None:
@@ -124,6 +150,7 @@ class TaskRecord:
             reply=reply,
             alone=self.suspect,
             leader=leader,
+            prefill=prefill,
         )
 
 

@@ -6,7 +6,7 @@ from tercet.base.ids import Address, Epoch, index_of, job_of
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.jobs.job import Finish, TokenLogprobs
 from tercet.messages.events import JobCancelled, Received
-from tercet.messages.wire import Members, Role, TaskUpdate
+from tercet.messages.wire import Members, TaskUpdate
 
 
 def test_lost_tasks_go_on_elsewhere_from_what_the_client_has() -> None:
@@ -40,15 +40,6 @@ def test_older_lists_are_ignored_by_epoch_and_version() -> None:
     assert front.on(Received(sender=Address("cluster"), epoch=Epoch(2), message=former)) == []
     newer = Members(version=0, executors=(ready(1),), settled=True)
     assert placed(front.on(Received(sender=Address("cluster"), epoch=Epoch(4), message=newer)))
-
-
-def test_only_colocated_members_take_tasks() -> None:
-    front = Front()
-    front.join(0)
-    message = Members(version=1, executors=(ready(0, role=Role.PREFILL),), settled=True)
-    front.on(Received(sender=Address("cluster"), epoch=Epoch(3), message=message))
-    assert not front.machine.ready
-    assert placed(front.submit()) == []
 
 
 def test_without_another_executor_tasks_wait_for_the_replacement_in_their_order() -> None:
