@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from tercet.api.chat import read_chat
 from tercet.api.completions import read_completion
 from tercet.api.config import ApiConfig
+from tercet.api.control import Controls, Roles, Status
 from tercet.api.desk import Desk
 from tercet.api.edge import Edge
 from tercet.api.errors import error_body, headers_of, status_of
@@ -26,8 +27,13 @@ from tercet.base.errors import Invalid
 from tercet.observe.metrics import Metrics
 
 
-def create_app(service: Service, config: ApiConfig, *, metrics: Metrics) -> ASGIApp:
-    """Make the application; it needs no lifespan and starts nothing but threads that tokenize."""
+def create_app(
+    service: Service, config: ApiConfig, *, metrics: Metrics, controls: Controls | None = None
+) -> ASGIApp:
+    """Make the application; it needs no lifespan and starts nothing but threads that tokenize.
+
+    Without `controls` there is nothing to look at or to set.
+    """
     desk = Desk(
         config, Tokenizing(config, LoopThreads(config.tokenizer_threads)), service.new_job_id
     )
@@ -49,6 +55,10 @@ def create_app(service: Service, config: ApiConfig, *, metrics: Metrics) -> ASGI
         for kind, paths in _PROBES.items()
         for path in paths
     ]
+    if controls is not None:
+        roles = Roles(service, controls, config)
+        routes.append(Route("/tercet/status", Status(controls), methods=["GET"]))
+        routes.append(Route("/tercet/roles", roles, methods=["PUT"]))
     refusals = _Refusals(retry_after_s=config.retry_after_s)
     app = Starlette(
         routes=routes,

@@ -18,7 +18,6 @@ from tercet.engine.settle import nothing, settle, with_stale
 from tercet.engine.slots import Slots
 from tercet.messages.plan import StepCost, StepPlan, StepResult
 
-
 CLOCK_LAYERS = 16
 """Bits of the layer clock below the step."""
 

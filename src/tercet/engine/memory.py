@@ -17,8 +17,8 @@ between N and blocks_per_arena name padding and the next directory, and are neve
 A directory says of each block: which life it is in (a reader of a former life can tell), how many
 tokens it holds, the checksum of a copy. Generations are written by whoever owns the arena, before
 it writes to a block that was handed out afresh: the numbers are the machine's (`StepPlan.begins`,
-`lives` of a `Move`'s target), nothing is counted here (cache/blocks.py says why). The clock says how far the owner's device is:
-(step << 16) | layers of it that are done.
+`lives` of a `Move`'s target), nothing is counted here (cache/blocks.py says why). The clock says
+how far the owner's device is: (step << 16) | layers of it that are done.
 """
 
 import ctypes
@@ -37,8 +37,9 @@ from tercet.base.errors import must
 from tercet.devices.contract import I64, U64
 
 _MAGIC = 0x414E454152544354  # TCTRAENA
-_HEADER_BYTES = 64
-_CLOCK_AT = 24
+LIVES_AT = 64
+"""Bytes before the generations in a directory: the header."""
+CLOCK_AT = 24
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 _MAP_FIXED = 0x10
@@ -66,7 +67,7 @@ class ArenaLayout:
 def arena_layout(bytes_per_block: int, num_blocks: int) -> ArenaLayout:
     """The smallest layout with room for so many blocks."""
     must(bytes_per_block > 0 and num_blocks > 0, f"{num_blocks} blocks of {bytes_per_block} bytes")
-    directory = _ceil(_HEADER_BYTES + num_blocks * (4 + 4 + 8), _PAGE)
+    directory = _ceil(LIVES_AT + num_blocks * (4 + 4 + 8), _PAGE)
     unit = math.lcm(_PAGE, bytes_per_block)
     size = _ceil(directory + num_blocks * bytes_per_block, unit)
     return ArenaLayout(
@@ -109,6 +110,11 @@ def populate_arena(descriptor: int) -> None:
     gigabytes, and may run while the arena is in use.
     """
     os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
+
+
+def life_bytes(layout: ArenaLayout) -> tuple[int, int]:
+    """(first byte, length) of the generations in an arena."""
+    return LIVES_AT, 4 * layout.num_blocks
 
 
 class AddressRange:
@@ -223,13 +229,18 @@ class AddressRange:
     def life_places(self, block_ids: I64) -> I64:
         """Index in `lives` of each block's generation."""
         arenas, indices = np.divmod(block_ids, self.layout.blocks_per_arena)
-        places: I64 = arenas * (self.layout.size_bytes // 4) + (_HEADER_BYTES // 4) + indices
+        places: I64 = arenas * (self.layout.size_bytes // 4) + (LIVES_AT // 4) + indices
         return places
+
+    def address(self, arena: int) -> int:
+        """Where a mapped arena begins."""
+        must(arena in self._writable, f"arena {arena} is not mapped")
+        return self._start + arena * self.layout.size_bytes
 
     def clock(self, arena: int = 0) -> U64:
         """[1] how far the device of a mapped arena's owner is: (step << 16) | layers done."""
         must(arena in self._writable, f"arena {arena} is not mapped")
-        return self._view(arena * self.layout.size_bytes + _CLOCK_AT, 8).view("<u8")
+        return self._view(arena * self.layout.size_bytes + CLOCK_AT, 8).view("<u8")
 
     def fills(self, arena: int) -> U32:
         """[N] tokens that each block holds."""
@@ -253,7 +264,7 @@ class AddressRange:
     def _entries(self, arena: int, after_bytes: int, entry_bytes: int) -> NDArray[np.uint8]:
         must(arena in self._writable, f"arena {arena} is not mapped")
         count = self.layout.num_blocks
-        offset = arena * self.layout.size_bytes + _HEADER_BYTES + after_bytes * count
+        offset = arena * self.layout.size_bytes + LIVES_AT + after_bytes * count
         return self._view(offset, entry_bytes * count)
 
     def _view(self, offset: int, size: int) -> NDArray[np.uint8]:

@@ -17,9 +17,11 @@ from tercet.messages.events import (
     NodeAgentEvent,
     ProcessExited,
     ProgressSeen,
+    Received,
     Spawned,
     SpawnFailed,
 )
+from tercet.messages.wire import ExecutorReady
 from tercet.runtime.agent_machine import MakeNodeAgent
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.control import (
@@ -35,6 +37,7 @@ from tercet.runtime.control import (
     NewZygote,
     Reaped,
     Release,
+    Unmapped,
     Wants,
     ZygoteSilent,
     channel_from,
@@ -43,7 +46,9 @@ from tercet.runtime.control import (
 from tercet.runtime.cores import threads_each, usable_cores
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
+from tercet.runtime.lendings import Lendings
 from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
+from tercet.runtime.peers import PeerEvent
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
@@ -69,6 +74,8 @@ class Agent:
         self._residents: dict[ExecutorId, Resident] = {}
         self._budget: MemoryBudget | None = None
         self._threads = self._share_cores()
+        host = begin.address.removeprefix("agent/")
+        self._lendings = Lendings(host, sealed_max=begin.config.runtime.num_executors)
         self._loop = asyncio.get_running_loop()
         construction = MakeNodeAgent(
             config=begin.config.node_agent,
@@ -79,7 +86,7 @@ class Agent:
         self._host = self._setting.host(
             begin.address, construction.make(), construction, ports=ports
         )
-        self._peers = self._setting.peers(begin.address, self._host.deliver)
+        self._peers = self._setting.peers(begin.address, self._peer_said)
         self._host.peers = self._peers
 
     async def serve(self, held: tuple[tuple[Held, list[int]], ...]) -> None:
@@ -96,6 +103,21 @@ class Agent:
 
     def _deliver(self, event: NodeAgentEvent) -> None:
         self._host.deliver(event)
+
+    def _peer_said(self, event: PeerEvent) -> None:
+        self._deliver(event)
+        if isinstance(event, Received) and isinstance(event.message, ExecutorReady):
+            self._share(event.message)
+
+    def _share(self, ready: ExecutorReady) -> None:
+        """Lend the arena of one that serves to the others of its host, and theirs to it."""
+        resident = self._residents.get(ready.executor)
+        layout = ready.reach.layout
+        if resident is None or layout is None or self._begin.config.runtime.num_executors == 1:
+            return
+        arena = arena_layout(layout.block_bytes, ready.num_blocks)
+        others = [one for one in self._residents.values() if one is not resident and not one.dead]
+        self._lendings.add(resident, arena, others)
 
     def _tell(self, fact: Fact) -> None:
         self._setting.log.on_fact(fact)
@@ -133,6 +155,10 @@ class Agent:
         resident.parts.update(parts)
         resident.pid = note.pid
         self._residents[note.executor] = resident
+        if "channel" in parts:
+            resident.birth = channel_from(os.dup(parts["channel"]))
+            resident.birth.end.setblocking(False)
+            self._loop.add_reader(resident.birth.fileno(), self._heard, resident, resident.birth)
         self._deliver(Adopted(executor=note.executor, pid=note.pid))
         self._watch(resident)
 
@@ -198,6 +224,8 @@ class Agent:
                 self._lend(resident, note)
             case Failed():
                 self._failed(resident, note)
+            case Unmapped(memory=memory):
+                self._lendings.unmapped(resident.executor, memory)
             case _:
                 must(False, f"an executor says {type(note).__name__} at birth")
         return True
@@ -234,6 +262,8 @@ class Agent:
         if resident.birth is not None:
             note = Lend(block_bytes=wants.block_bytes, num_blocks=budget.num_blocks)
             resident.birth.send(note, (arena,))
+            resident.parts["channel"] = os.dup(resident.birth.fileno())
+            self._hold(resident)  # from now on the channel outlives this agent
         self._loop.create_task(self._populate(resident, os.dup(arena)))
 
     async def _populate(self, resident: Resident, arena: int) -> None:
@@ -294,6 +324,8 @@ class Agent:
             self._loop.remove_reader(resident.pidfd)
         while resident.birth is not None and self._heard(resident, resident.birth):
             pass  # what it said before it died still counts
+        others = [one for one in self._residents.values() if one is not resident and not one.dead]
+        self._lendings.gone(resident.executor, others)
         self._deliver(ProcessExited(executor=resident.executor, reason=resident.reason))
 
     def _kill(self, effect: Kill) -> None:

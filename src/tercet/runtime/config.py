@@ -13,6 +13,7 @@ from tercet.node_agent.config import NodeAgentConfig
 from tercet.observe.config import ObserveConfig
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import TaskExecutorConfig
+from tercet.transfer.config import TransferConfig
 
 EXECUTORS_MAX = 64
 CHAT_TEMPLATE_BYTES_MAX = 4 << 20
@@ -145,6 +146,7 @@ class TreeConfig:
     cost: CostConfig = field(default_factory=CostConfig)
     observe: ObserveConfig = field(default_factory=ObserveConfig)
     node_agent: NodeAgentConfig = field(default_factory=NodeAgentConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
 
     def __post_init__(self) -> None:
         if self.images_bytes_max < 0:

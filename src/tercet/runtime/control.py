@@ -5,6 +5,7 @@
     agent      --Beat, Hold, Release, ZygoteSilent, Failed--> supervisor
     agent      --Fork--------------------> zygote
     executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
+    agent      --Lent, Withdrawn---------> executor --Unmapped--> agent      (the same, for life)
     supervisor --Serving, Failed---------> whoever started the tree and watches it
 
 Every channel is a pair of Unix sockets that keep message borders; its end is the peer's end. A
@@ -146,6 +147,25 @@ class Lend(Struct, frozen=True, kw_only=True, tag=True):
     num_blocks: int
 
 
+class Lent(Struct, frozen=True, kw_only=True, tag=True):
+    """Memory of this host that may be read: attached, to be mapped read-only."""
+
+    memory: str
+    size: int
+    arena: bool
+    """It goes into the address range; otherwise it is a segment of the pool."""
+
+
+class Withdrawn(Struct, frozen=True, kw_only=True, tag=True):
+    """Its owner is gone: read no more of it than what is read already, then unmap it."""
+
+    memory: str
+
+
+class Unmapped(Struct, frozen=True, kw_only=True, tag=True):
+    memory: str
+
+
 class Serving(Struct, frozen=True, kw_only=True, tag=True):
     """The tree answers requests here."""
 
@@ -182,6 +202,9 @@ Note = (
     | Wants
     | Go
     | Lend
+    | Lent
+    | Withdrawn
+    | Unmapped
     | Serving
     | Launch
 )

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import uvloop
+from msgspec.structs import replace
 
 from tercet.base.errors import Invalid, must
-from tercet.base.ids import Address
+from tercet.base.ids import BLOCK_TOKENS, Address, ExecutorId
 from tercet.devices.contract import Executable
 from tercet.engine.blas import BlasThreads
 from tercet.engine.build import build_engine, compile_model, kv_block_bytes
@@ -27,23 +28,29 @@ from tercet.engine.memory import AddressRange, arena_layout
 from tercet.engine.progress import PROGRESS_BYTES, ProgressWriter
 from tercet.engine.threads import ThreadChoice
 from tercet.messages.effects import Fact
-from tercet.messages.events import PeerJoined, TaskExecutorEvent
+from tercet.messages.events import PeerJoined, Received, TaskExecutorEvent
+from tercet.messages.kv import KvLayout, Reach
 from tercet.messages.plan import StepCost
-from tercet.messages.wire import ExecutorReady
+from tercet.messages.wire import ChangeRole, ExecutorReady, Members, Role
 from tercet.models import OpenedModel
+from tercet.runtime.borrowing import NUM_ARENAS, Borrowing
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
 from tercet.runtime.engine_thread import EngineThread, Threads
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
-from tercet.runtime.opening import open_configured
+from tercet.runtime.links import Links
+from tercet.runtime.listening import listen
+from tercet.runtime.opening import Opened, open_configured
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 from tercet.task_executor.config import Capacity
+from tercet.wires.regions import Regions
 
+CLUSTER = Address("cluster")
 BEAT_S = 0.1
 FACTS_S = 0.5
 FACTS_MAX = 4096
@@ -65,6 +72,7 @@ class _Loaded:
 
     model: OpenedModel
     engine: Engine
+    memory: AddressRange
     cost: StepCost
     capacity: Capacity
     threads: Threads | None
@@ -106,10 +114,10 @@ def live(
         except Invalid as error:
             birth.send(Failed(sentence=error.sentence, code=error.code))
             os._exit(2)
-        birth.close()
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
         writer = ProgressWriter(memoryview(page))
-        asyncio.run(_Executor(setting, wish, loaded, phases=phases, progress=writer).serve())
+        executor = _Executor(setting, wish, loaded, phases=phases, progress=writer)
+        asyncio.run(executor.serve(birth))
     os._exit(0)
 
 
@@ -138,7 +146,8 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
     phases.over("TE-Load")
     threads = _blas_threads(wish.threads) if opened.device.name == "reference" else None
-    memory = _map_arena(birth, executable)
+    peers = config.runtime.num_executors > 1
+    memory = _map_arena(birth, executable, num_arenas=NUM_ARENAS if peers else 1)
     engine = build_engine(
         executable, shape=model.shape, memory=memory, max_slots=config.scheduling.max_slots
     )
@@ -153,7 +162,35 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
         cost=cost,
         fingerprint=f"{model.fingerprint} {opened.device.numerics_id()} {opened.options.kv_dtype}",
     )
-    return _Loaded(model, engine, cost, capacity, threads)
+    reach = _reach(setting.begin, wish.executor, opened, memory)
+    capacity = replace(capacity, reach=replace(reach, fingerprint=capacity.fingerprint))
+    return _Loaded(model, engine, memory, cost, capacity, threads)
+
+
+def _reach(begin: Begin, executor: ExecutorId, opened: Opened, memory: AddressRange) -> Reach:
+    """Where others find this executor and its blocks."""
+    shape = opened.model.shape
+    form = opened.device.kv_form(opened.model.program, opened.options)
+    host = next(one for one in begin.names if one.startswith("agent/")).removeprefix("agent/")
+    return Reach(
+        host=host,
+        endpoints=(peer_name(begin, executor),),
+        memory=f"{host}/kv/{executor}",
+        blocks_at=memory.layout.directory_bytes,
+        layout=KvLayout(
+            dtype=form.dtype,
+            block_tokens=BLOCK_TOKENS,
+            layers=shape.num_layers,
+            kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            block_bytes=memory.layout.block_bytes,
+        ),
+    )
+
+
+def peer_name(begin: Begin, executor: ExecutorId) -> str:
+    """Under which name an executor takes connections of its peers."""
+    return f"{begin.names[CLUSTER].removesuffix(CLUSTER)}executor/{executor}"
 
 
 def _blas_threads(most: int) -> Threads:
@@ -161,7 +198,7 @@ def _blas_threads(most: int) -> Threads:
     return Threads(blas, ThreadChoice(most, first=blas.quicker(most)))
 
 
-def _map_arena(birth: Channel, executable: Executable) -> AddressRange:
+def _map_arena(birth: Channel, executable: Executable, *, num_arenas: int) -> AddressRange:
     """Map the arena that the agent lends; end if the agent is gone."""
     received = _answer(birth)
     if received is None:
@@ -171,7 +208,10 @@ def _map_arena(birth: Channel, executable: Executable) -> AddressRange:
         os._exit(0)
     layout = arena_layout(note.block_bytes, note.num_blocks)
     memory = AddressRange.reserve(
-        layout, block_shape=executable.block_shape, dtype=executable.kv_dtype
+        layout,
+        block_shape=executable.block_shape,
+        dtype=executable.kv_dtype,
+        num_arenas=num_arenas,
     )
     memory.map_arena(0, descriptors[0], writable=True)
     os.close(descriptors[0])
@@ -195,10 +235,12 @@ class _Executor:
         self._loaded = loaded
         self._phases = phases
         self._progress = progress
+        self._role = wish.role
+        self._capacity = loaded.capacity
         self._facts: list[Fact] = []
 
-    async def serve(self) -> None:
-        """Serve until the process is killed."""
+    async def serve(self, lender: Channel) -> None:
+        """Serve until the process is killed; `lender`: where the agent lends memory."""
         loop = asyncio.get_running_loop()
         stop_on_loop_errors(loop, f"executor {self._wish.executor}")
         config = self._setting.begin.config
@@ -207,6 +249,7 @@ class _Executor:
             executor=self._wish.executor,
             capacity=self._loaded.capacity,
             scheduling=config.scheduling,
+            transfer=config.transfer,
         )
         self._machine = construction.make()
         self._thread = EngineThread(
@@ -217,7 +260,12 @@ class _Executor:
             threads=self._loaded.threads,
         )
         address = Address(f"executor/{self._wish.executor}")
-        ports = Ports(run_step=self._thread.run_step, fact=self._note)
+        regions = Regions()
+        self._borrowing = Borrowing(
+            lender, self._loaded.memory, regions=regions, deliver=self._deliver
+        )
+        self._links = Links(self._wish.executor, self._capacity.reach)
+        ports = Ports(run_step=self._thread.run_step, fact=self._note, unmap=self._borrowing.unmap)
         self._host = self._setting.host(address, self._machine, construction, ports=ports)
         self._peers = self._setting.peers(address, self._heard)
         self._host.peers = self._peers
@@ -225,8 +273,11 @@ class _Executor:
         self._phases.over("Scaler-Post")
         self._beat()
         loop.call_later(FACTS_S, self._send_facts)
+        if self._setting.begin.config.runtime.num_executors > 1:
+            await self._peers.serve(listen(self._capacity.reach.endpoints[0]))
+            self._borrowing.start()
         for peer, name in self._setting.begin.names.items():
-            if peer.startswith(("front/", "agent/")):
+            if peer.startswith(("front/", "agent/")) or peer == CLUSTER:
                 self._peers.dial(name)
         stopped = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, stopped.set)
@@ -238,21 +289,43 @@ class _Executor:
         self._host.deliver(event)
 
     def _heard(self, event: PeerEvent) -> None:
+        if isinstance(event, Received) and isinstance(event.message, ChangeRole):
+            self._change(event.message.role, event.sender)
+            return
         self._deliver(event)
+        if isinstance(event, Received) and isinstance(event.message, Members):
+            self._link(event.message)
         if isinstance(event, PeerJoined) and event.peer.startswith("agent/"):
             self._peers.send(event.peer, self._ready())
+
+    def _change(self, role: Role, agent: Address) -> None:
+        """Serve as this from now on: a label, which others read."""
+        self._role = role
+        name = f"tercet: task executor {self._wish.executor} {role} {self._wish.model}"
+        name_process(name)
+        self._peers.send(agent, self._ready())
+
+    def _link(self, members: Members) -> None:
+        """Dial whom the list pairs this executor with, and nobody else any more."""
+        self._borrowing.news(members)
+        dial, hang_up = self._links.news(members)
+        for name in hang_up:
+            self._peers.hang_up(name)
+        for name in dial:
+            self._peers.dial(name)
 
     def _ready(self) -> ExecutorReady:
         return ExecutorReady(
             executor=self._wish.executor,
             epoch=self._wish.epoch,
             pid=os.getpid(),
-            role=self._wish.role,
+            role=self._role,
             model=self._wish.model,
             cost=self._loaded.cost,
             num_blocks=self._loaded.capacity.num_blocks,
             context_max=self._loaded.capacity.context_max,
             phases_ns=tuple(self._phases.durations),
+            reach=self._capacity.reach,
         )
 
     def _note(self, fact: Fact) -> None:

@@ -50,7 +50,7 @@ class Peers:
         self._open: dict[Address, Connection] = {}
         self._accepted = 0
         self._server: asyncio.Server | None = None
-        self._dialers: list[asyncio.Task[None]] = []
+        self._dialers: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
     async def serve(self, listener: socket.socket) -> None:
@@ -60,8 +60,15 @@ class Peers:
         self._server = await loop.create_unix_server(self._accept, sock=listener, backlog=512)
 
     def dial(self, name: str) -> None:
-        """Keep a connection with whoever listens under this abstract name."""
-        self._dialers.append(asyncio.get_running_loop().create_task(self._keep(name)))
+        """Keep a connection with whoever listens under this abstract name, until `hang_up`."""
+        if name not in self._dialers:
+            self._dialers[name] = asyncio.get_running_loop().create_task(self._keep(name))
+
+    def hang_up(self, name: str) -> None:
+        """Dial it no more; a connection that stands stays until either end is gone."""
+        task = self._dialers.pop(name, None)
+        if task is not None:
+            task.cancel()
 
     def send(self, to: Address, message: Message) -> None:
         """Hand a message to a peer, or drop it if the peer is not connected."""
@@ -81,13 +88,13 @@ class Peers:
     async def close(self) -> None:
         """End every connection, after what was queued has left."""
         self._closed = True
-        for task in self._dialers:
+        for task in self._dialers.values():
             task.cancel()
         for connection in list(self._open.values()):
             connection.close()
         if self._server is not None:
             self._server.close()
-        await asyncio.gather(*self._dialers, return_exceptions=True)
+        await asyncio.gather(*self._dialers.values(), return_exceptions=True)
 
     def opened(self, connection: Connection) -> bool:
         peer = connection.peer

@@ -49,7 +49,7 @@ class RunState(Enum):
 NEXT: Mapping[RunState, tuple[RunState, ...]] = {
     RunState.FOLLOWING: (RunState.WAITING, RunState.FETCHING, RunState.ENDED),
     RunState.FETCHING: (RunState.WAITING, RunState.ENDED),
-    RunState.WAITING: (RunState.RUNNING, RunState.ENDED),
+    RunState.WAITING: (RunState.FETCHING, RunState.RUNNING, RunState.ENDED),
     RunState.RUNNING: (RunState.LEAVING, RunState.ENDED),
     RunState.LEAVING: (RunState.WAITING, RunState.ENDED),
     RunState.ENDED: (),

@@ -216,7 +216,16 @@ class Lender:
             sampling=SamplingParameters(max_tokens=1, temperature=0.0, seed=0),
             namespace=lending.ask.namespace,
         )
-        submit = SubmitTask(task=task, reply=lending.asker, alone=lending.ask.alone)
+        same = (lending.ask.namespace, lending.ask.tokens)
+        leader = next(
+            (
+                number
+                for number, one in self._of_run.items()
+                if (one.ask.namespace, one.ask.tokens) == same
+            ),
+            None,
+        )
+        submit = SubmitTask(task=task, reply=lending.asker, alone=lending.ask.alone, leader=leader)
         run = TaskRun(
             submit,
             order=self._order(),
@@ -224,12 +233,9 @@ class Lender:
             context_max=len(tokens) + 1,
             prefill_only=True,
         )
-        lending.run = self._of_run_add(run, lending)
-        self._scheduler.submit(run)
-
-    def _of_run_add(self, run: TaskRun, lending: Lending) -> TaskRun:
+        lending.run = run
         self._of_run[run.id] = lending
-        return run
+        self._scheduler.submit(run)
 
     def _lend(
         self,
