@@ -86,6 +86,9 @@ class Move(Struct, frozen=True, kw_only=True, tag=True):
     once)."""
     deadline: int = 0
     """Machine time after which it has failed."""
+    label: bytes = b""
+    """What a disk keeps beside the bytes once they are there, so that they are known again after a
+    restart (`pool.labels`)."""
     cause: str = ""
 
 

@@ -146,6 +146,17 @@ class ProcessExited(Struct, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
+class SlabScanned(Struct, frozen=True, kw_only=True, tag=True):
+    """Labels that were found on a host's own disk after a start; in several of these. Until the
+    last one nothing is written there.
+    """
+
+    memory: str
+    labels: bytes
+    """`pool.labels.LABEL_BYTES` each, as they were read: broken ones among them."""
+    last: bool
+
+
 class ProgressSeen(Struct, frozen=True, kw_only=True, tag=True):
     """A sample of an executor's progress page (shared memory)."""
 
@@ -179,6 +190,7 @@ NodeAgentEvent = (
     | Adopted
     | ProcessExited
     | ProgressSeen
+    | SlabScanned
     | Received
     | PeerJoined
     | PeerGone

@@ -225,6 +225,8 @@ class PoolDone(Struct, frozen=True, kw_only=True, tag=True):
     """The asker reads nothing of this ask any more."""
 
     ask: int
+    broken: tuple[int, ...] = ()
+    """Places of values of the ask whose bytes were not what their check says: they are dropped."""
 
 
 class PoolPut(Struct, frozen=True, kw_only=True, tag=True):
