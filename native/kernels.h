@@ -129,6 +129,13 @@ struct ScoreKernels {
   int64_t (*contenders)(const Contest&, Range ids, int32_t* to);
 };
 
+// Bytes of one part (sums.h); `past_caches`: the target is not read soon.
+struct SumKernels {
+  uint64_t (*part)(const uint8_t* from, int64_t bytes);
+  uint64_t (*copy)(const uint8_t* from, uint8_t* to, int64_t bytes, bool past_caches);
+  void (*move)(const uint8_t* from, uint8_t* to, int64_t bytes, bool past_caches);  // nothing summed
+};
+
 struct Kernels {
   const char* name;
   void (*linear_bf16)(const Linear&, Range panels, Range rows);
@@ -146,6 +153,7 @@ struct Kernels {
   void (*attend)(const Attend&, const AttendUnit&);   // one unit of the step's attention
   void (*merge)(const Attend&, const MergeUnit&);     // spans of one row that were split
   ScoreKernels scores;
+  SumKernels sums;
 };
 
 // One for each instruction set that this build has; null where it is not built in.

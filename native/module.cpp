@@ -205,13 +205,17 @@ void define_program(nb::module_& module) {
               float scale, int to) {
              self.add(std::move(name), op::Attend{layer, {q.first, q.second}, scale, to});
            })
+      .def("signal", [](Program& self, std::string name,
+                        int64_t layer) { self.add(std::move(name), op::Signal{layer}); })
       .def("sample", [](Program& self, std::string name,
                         int logits) { self.add(std::move(name), op::Sample{logits}); })
       .def("seal", &Program::seal)
       .def("bind",
-           [](Program& self, uintptr_t address, int64_t num_blocks) {
-             self.bind(reinterpret_cast<uint8_t*>(address), num_blocks);
-           })
+           [](Program& self, uintptr_t address, int64_t num_blocks, uintptr_t clock) {
+             self.bind(reinterpret_cast<uint8_t*>(address), num_blocks,
+                       reinterpret_cast<uint64_t*>(clock));
+           },
+           "address"_a, "num_blocks"_a, "clock"_a = 0)
       .def("run", &run)
       .def("logits", &logits)
       .def("watch", &Program::watch)
@@ -258,6 +262,7 @@ NB_MODULE(_native, module) {
     return KvLayout{type, layers, kv_heads, head_dim}.block_bytes();
   });
   define_packing(module);
+  define_sums(module);
   define_program(module);
 }
 

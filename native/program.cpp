@@ -53,6 +53,7 @@ std::vector<int> touched(const Operation& operation) {
           [](const op::Glu& one) { return std::vector{one.a.value, one.b.value, one.to}; },
           [](const op::Linear& one) { return std::vector{one.x, one.y}; },
           [](const op::Append& one) { return std::vector{one.keys.value, one.values.value}; },
+          [](const op::Signal&) { return std::vector<int>{}; },
           [](const op::Attend& one) { return std::vector{one.q.value, one.to}; },
           [](const op::Sample& one) { return std::vector{one.logits}; },
       },
@@ -61,7 +62,8 @@ std::vector<int> touched(const Operation& operation) {
 
 // The value that an operation writes, or -1.
 int written(const Operation& operation) {
-  if (std::holds_alternative<op::Append>(operation) || std::holds_alternative<op::Sample>(operation))
+  if (std::holds_alternative<op::Append>(operation) || std::holds_alternative<op::Signal>(operation) ||
+      std::holds_alternative<op::Sample>(operation))
     return -1;
   if (const auto* one = std::get_if<op::HeadNorm>(&operation)) return one->x.value;
   if (const auto* one = std::get_if<op::Rope>(&operation)) return one->x.value;
@@ -116,6 +118,12 @@ void Program::make_regions() {
   logits_region_ = SIZE_MAX;
   for (int i = 0; i < int(operations_.size()); ++i) {
     const Operation& operation = operations_[i];
+    if (std::holds_alternative<op::Signal>(operation)) {
+      if (regions_.empty() || regions_.back().group != Group::kStep)
+        throw std::invalid_argument(names_[i] + " follows nothing that a step does once");
+      regions_.back().signals += 1;
+      continue;
+    }
     const int result = written(operation);
     Group group = Group::kStep;
     if (result >= 0) group = values_[result].group;
@@ -214,8 +222,9 @@ float* Program::floats(View view) const {
 
 int64_t Program::stride(View view) const { return values_[view.value].stride / 4; }
 
-void Program::bind(uint8_t* blocks, int64_t num_blocks) {
+void Program::bind(uint8_t* blocks, int64_t num_blocks, uint64_t* clock) {
   blocks_ = blocks;
+  clock_ = clock;
   num_blocks_ = num_blocks;
 }
 
@@ -233,6 +242,8 @@ void Program::logits(const StepInput& input, float* to) {
 
 void Program::step(const StepInput& input) {
   check_input(input);
+  // Generations that the caller began are seen before anything that this step writes.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   input_ = &input;
   bad_row_.store(-1, std::memory_order_relaxed);
   rows_[0] = input.shape.rows;
@@ -258,6 +269,12 @@ void Program::run_regions(size_t begin, size_t end) {
   for (size_t r = begin; r < end; ++r) {
     team_.run(*this, int64_t(r), cut(regions_[r]));
     if (check_) check_results(regions_[r]);
+    if (regions_[r].signals > 0 && clock_ != nullptr) {
+      // All threads have told this one that they are done; whoever acquires the clock sees it too.
+      std::atomic_ref<uint64_t> clock(*clock_);
+      clock.store(clock.load(std::memory_order_relaxed) + uint64_t(regions_[r].signals),
+                  std::memory_order_release);
+    }
     if (watching_) {
       const int64_t now = now_ns();
       timings_[r].ns += now - before;

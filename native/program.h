@@ -4,6 +4,8 @@
 // Their places are planned once, in bytes for each row; memory grows only when a step has more rows
 // than any before. Neighbouring operations that treat each row alone form one region, so that a
 // row goes through all of them while it is in the cache; every other operation is a region.
+// A signal adds one to a clock once the region before it is done: other processes that see the clock
+// so far see what the region wrote.
 // Operations over R run for at most kLogitsRows rows at a time: logits of a long prompt never lie
 // in memory all at once.
 #pragma once
@@ -50,13 +52,14 @@ struct Add { View a, b; int64_t cols; int to; };
 struct Glu { View a, b; int64_t cols; int to; };
 struct Linear { int x; PackedWeight weight; Epilogue epilogue; const float* bias; int y; };
 struct Append { int64_t layer; View keys, values; };
+struct Signal { int64_t layer; };
 struct Attend { int64_t layer; View q; float scale; int to; };
 struct Sample { int logits; };
 }  // namespace op
 
 using Operation = std::variant<op::Embed, op::Rows, op::Norm, op::Convert, op::Angles, op::HeadNorm,
-                               op::Rope, op::Add, op::Glu, op::Linear, op::Append, op::Attend,
-                               op::Sample>;
+                               op::Rope, op::Add, op::Glu, op::Linear, op::Append, op::Signal,
+                               op::Attend, op::Sample>;
 
 struct StepInput {
   StepShape shape;
@@ -83,7 +86,8 @@ class Program final : private Work {
   // No operation is added after this; memory is planned.
   void seal();
 
-  void bind(uint8_t* blocks, int64_t num_blocks);
+  // `clock` is where signals are counted, or null: nobody looks.
+  void bind(uint8_t* blocks, int64_t num_blocks, uint64_t* clock = nullptr);
   // Throws std::invalid_argument for ids, blocks or rows out of range, std::domain_error where
   // logits (or, with TERCET_CHECK, any result) are not finite.
   void run(const StepInput& input, const Sampling& sampling, const SampleOutputs& outputs);
@@ -114,6 +118,7 @@ class Program final : private Work {
     int begin, end;              // operations
     Group group;
     enum Kind { kRows, kLinear, kAttend, kMerge, kSample } kind;
+    int signals = 0;             // that follow it
   };
 
   void run(int64_t region, int64_t chunk, int thread) override;
@@ -147,6 +152,7 @@ class Program final : private Work {
   int64_t vocab_ = 0;
   uint8_t* blocks_ = nullptr;
   int64_t num_blocks_ = 0;
+  uint64_t* clock_ = nullptr;
 
   struct Arena {
     int64_t bytes_per_row = 0, rows = 0;

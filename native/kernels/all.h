@@ -29,6 +29,9 @@ Above above(const float* x, const float* masses, int64_t n, float least);
 int64_t count_before(const float* x, int64_t n, int64_t id);
 int64_t group_maxima(const float* x, int64_t n, int64_t members, float* to);
 int64_t contenders(const Contest&, Range ids, int32_t* to);
+uint64_t sum_part(const uint8_t* from, int64_t bytes);         // sums.cpp
+uint64_t copy_part(const uint8_t* from, uint8_t* to, int64_t bytes, bool past_caches);
+void move_part(const uint8_t* from, uint8_t* to, int64_t bytes, bool past_caches);
 
 // Row n of a packed grouped weight in float32 (linear_grouped.cpp), for embed.
 void unpack_grouped_row(Format, int64_t n, int64_t k, const uint8_t* weight, int64_t row, float* to);

@@ -35,6 +35,7 @@ const Kernels* TERCET_TABLE(TERCET_ISA)() {
                  .count_before = count_before,
                  .group_maxima = group_maxima,
                  .contenders = contenders},
+      .sums = {.part = sum_part, .copy = copy_part, .move = move_part},
   };
   return &table;
 }

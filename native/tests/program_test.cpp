@@ -46,6 +46,7 @@ class Tiny {
     program_.add("qkv", linear(normed, 128, kHidden, 2, Epilogue::kStore, qkv));
     program_.add("rope", op::Rope{{qkv, 0}, kHeads + kKvHeads, kDim, angles});
     program_.add("append", op::Append{0, {qkv, 64}, {qkv, 96}});
+    program_.add("signal", op::Signal{1});
     program_.add("attend", op::Attend{0, {qkv, 0}, 0.25f, seen});
     program_.add("seen8", op::Convert{{seen, 0}, seen8});
     program_.add("o", linear(seen8, kHidden, 64, 3, Epilogue::kAdd, x));
@@ -58,7 +59,7 @@ class Tiny {
     program_.add("head", op::Linear{last, table, Epilogue::kStore, nullptr, logits});
     program_.add("sample", op::Sample{logits});
     program_.seal();
-    program_.bind(blocks_.data(), kBlocks);
+    program_.bind(blocks_.data(), kBlocks, &clock_);
   }
 
   // Logits of all rows of some sequences, each in a table of its own.
@@ -85,6 +86,8 @@ class Tiny {
     return found;
   }
 
+  uint64_t clock() const { return clock_; }
+
  private:
   static Program::Options options(const Kernels& kernels, int threads, KvType kv) {
     Program::Options options;
@@ -110,6 +113,7 @@ class Tiny {
   Program program_;
   std::vector<uint8_t> blocks_;
   std::vector<float> ones_;
+  uint64_t clock_ = 0;
   std::vector<std::unique_ptr<tests::Aligned<uint8_t>>> weights_;
 };
 
@@ -152,4 +156,15 @@ CASE(a_step_that_contradicts_itself_is_refused) {
     refused = std::string(error.what()).find("block") != std::string::npos;
   }
   CHECK(refused);
+}
+
+CASE(each_step_signals_each_layer_once) {
+  for (int threads : {1, 2}) {
+    Tiny tiny(kernels, threads, KvType::kInt8);
+    CHECK(tiny.clock() == 0);
+    for (uint64_t step = 1; step <= 3; ++step) {
+      tiny.logits({70, 40}, {0, 0});
+      CHECK(tiny.clock() == step);
+    }
+  }
 }
