@@ -140,6 +140,12 @@ class KvMemory(Protocol):
         """[num blocks over all arenas, *block shape] in the executable's `kv_dtype`."""
         ...
 
+    def clock(self) -> U64 | None:
+        """[1] where an executable counts the program's signals, one each as it is passed; None:
+        nobody looks.
+        """
+        ...
+
 
 class Executable(Protocol):
     """A compiled program with its weights."""

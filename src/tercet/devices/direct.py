@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS
-from tercet.devices.contract import Batch, Executable, Outputs, Sampling
+from tercet.devices.contract import U64, Batch, Executable, Outputs, Sampling
 
 
 @dataclass(slots=True)
@@ -29,6 +29,10 @@ class ArrayKv:
     """KV memory that is one array (`devices.contract.KvMemory`)."""
 
     blocks: NDArray[Any]
+    signals: U64 | None = None
+
+    def clock(self) -> U64 | None:
+        return self.signals
 
 
 class Direct:

@@ -13,6 +13,7 @@ from tercet.engine.engine import Engine
 from tercet.engine.memory import AddressRange, block_bytes, private_memory
 from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
+from tercet.program.signal import signal
 
 
 class Model(Protocol):
@@ -34,8 +35,10 @@ def compile_model(
     device: Device,
     options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
 ) -> Executable:
-    """The model ready to run on the device that its weights are stored for."""
-    return device.compile(model.program, model.weights(), options)
+    """The model ready to run on the device that its weights are stored for; it signals each layer,
+    which costs a store.
+    """
+    return device.compile(signal(model.program), model.weights(), options)
 
 
 def kv_block_bytes(executable: Executable) -> int:

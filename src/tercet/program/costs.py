@@ -18,6 +18,7 @@ from tercet.program.operations import (
     Rope,
     Rows,
     Sample,
+    Signal,
 )
 from tercet.program.program import Program
 from tercet.program.tensors import RowGroup, Tensor
@@ -124,6 +125,8 @@ def operation_cost(  # noqa: PLR0911  one case for each operation
         case Append():
             appended = float(sum(_elements(tensor) for tensor in inputs[1:]))
             return Cost(LinearForm(), _per_row(group, 8.0 * appended))
+        case Signal():
+            return NOTHING
         case Norm() | Rope():
             return Cost(_per_row(group, 4.0 * width), moved)
         case Angles() | Glu():

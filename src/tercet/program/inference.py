@@ -17,6 +17,7 @@ from tercet.program.operations import (
     Rope,
     Rows,
     Sample,
+    Signal,
 )
 from tercet.program.recipes import RUN
 from tercet.program.tensors import Axis, Dtype, Kind, RowGroup, Tensor
@@ -68,6 +69,9 @@ def _shapes(  # noqa: C901, PLR0911, PLR0912  one case for each operation
             for x in inputs[1:]:
                 _agree(x.dims, first.dims[1:], operation)
             _agree((len(inputs) - 1,), first.dims[:1], operation)
+            return []
+        case Signal():
+            must(first.kind is Kind.STATE, f"{first.name} is no state")
             return []
         case Attend():
             (q, state) = inputs

@@ -55,6 +55,15 @@ class Append(Struct, frozen=True, tag=True):
     """state, x1[H, d], x2[H, d], ... -> nothing: the rows' entries are in the state afterwards."""
 
 
+class Signal(Struct, frozen=True, tag=True):
+    """state -> nothing: tells who waits for it that layer `layer` (from 1) of the step is whole.
+
+    Another process that sees the clock so far (`devices.contract.KvMemory`) sees what was appended.
+    """
+
+    layer: int
+
+
 class Attend(Struct, frozen=True, tag=True):
     """q[H, d], state[2, KV, d] -> y[H, d]: softmax(scale q k) v over the row's sequence.
 
@@ -81,7 +90,9 @@ class Sample(Struct, frozen=True, tag=True):
     """logits[V] -> tokens[]: drawn as the batch's sampling parameters say."""
 
 
-Attributes = Embed | Norm | Linear | Angles | Rope | Append | Attend | Glu | Add | Rows | Sample
+Attributes = (
+    Embed | Norm | Linear | Angles | Rope | Append | Signal | Attend | Glu | Add | Rows | Sample
+)
 
 
 class Operation(Struct, frozen=True, kw_only=True):

@@ -113,8 +113,10 @@ class CpuExecutable:
     def bind(self, kv: KvMemory) -> None:
         """Use this KV memory from now on: uint8 [blocks, block bytes], contiguous."""
         self._kv = kv
-        blocks = kv.blocks
-        self._program.bind(blocks.ctypes.data, len(blocks))  # type: ignore[attr-defined]
+        blocks, clock = kv.blocks, kv.clock()
+        self._program.bind(  # type: ignore[attr-defined]
+            blocks.ctypes.data, len(blocks), 0 if clock is None else clock.ctypes.data
+        )
 
     def run(self, batch: Batch) -> Outputs:
         """Compute one step. A block id or token out of range, and logits that are not finite, are

@@ -34,6 +34,7 @@ from tercet.program.operations import (
     Rope,
     Rows,
     Sample,
+    Signal,
 )
 from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
@@ -96,6 +97,8 @@ class Lowering:
                 state, keys, values = operation.inputs
                 layer = self._states[state]
                 self._to.append(_named(operation), layer, self._views[keys], self._views[values])
+            case Signal(layer):
+                self._to.signal(_named(operation), layer)
             case Attend(scale):
                 query, state = operation.inputs
                 value, _ = self._new(operation.outputs[0])

@@ -30,6 +30,7 @@ from tercet.program.operations import (
     Rope,
     Rows,
     Sample,
+    Signal,
 )
 from tercet.program.recipes import RUN
 
@@ -77,6 +78,8 @@ class Kernels:
                 return self._rope(operation)
             case Append():
                 return self._append(operation)
+            case Signal():
+                return [self._state.signal]
             case Attend(scale):
                 return [self._attend(operation, scale)]
             case Glu():

@@ -6,7 +6,7 @@ import numpy as np
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS
-from tercet.devices.contract import F32, KvMemory
+from tercet.devices.contract import F32, U64, KvMemory
 from tercet.devices.reference.step import KvLayout, Step
 
 
@@ -21,6 +21,7 @@ class State:
     blocks: F32
     lines: F32
     cells: F32
+    clock: U64 | None
 
     def __init__(self, layout: KvLayout, layers: Mapping[str, int]) -> None:
         self._layout = layout
@@ -37,6 +38,7 @@ class State:
             f"{self._layout.block_shape}, contiguous",
         )
         self.blocks = blocks
+        self.clock = kv.clock()
         self.lines = blocks.reshape(-1, BLOCK_TOKENS * self._layout.head_dim)
         self.cells = blocks.reshape(-1, self._layout.head_dim)
 
@@ -49,6 +51,11 @@ class State:
         self.step = step
         if len(step.fresh):
             self.blocks[step.fresh] = 0.0
+
+    def signal(self) -> None:
+        """What was appended so far is whole."""
+        if self.clock is not None:
+            self.clock += np.uint64(1)
 
     def shift(self, name: str) -> int:
         """Lines from layer 0 of a block to the layer of this state."""
