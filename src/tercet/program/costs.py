@@ -95,7 +95,7 @@ def folded(program: Program) -> dict[tuple[str, Cost], int]:
     return counts
 
 
-def operation_cost(  # noqa: PLR0911  one case for each operation
+def operation_cost(  # noqa: C901, PLR0911  one case for each operation
     operation: Operation, tensors: Mapping[str, Tensor]
 ) -> Cost:
     """What one operation costs, as forms over the sizes of a step."""

@@ -56,6 +56,12 @@ class Regions:
         with self._lock:
             return memory in self._entries
 
+    def stands(self, region: Region) -> bool:
+        """Whether it is still there for new users."""
+        with self._lock:
+            entry = self._entries.get(region.memory)
+            return entry is not None and entry.region is region
+
     def names(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(self._entries)

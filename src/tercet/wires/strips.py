@@ -1,0 +1,89 @@
+"""Arithmetic of strips: where their bytes lie, and how they are cut so that several can carry them.
+
+The bytes of a strip are numbered in the order of its units, 0 to size; source and target of a move
+number the same bytes alike, however differently they lie.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tercet.messages.events import MoveEnd
+from tercet.messages.kv import Strip
+from tercet.wires.contract import WireFailure
+
+U32 = NDArray[np.uint32]
+I32 = NDArray[np.int32]
+Piece = tuple[int, int]
+"""Bytes [offset, offset + length) of a memory."""
+
+
+def units_of(strip: Strip) -> I32:
+    return np.frombuffer(strip.units, "<i4")
+
+
+def lives_of(strip: Strip) -> U32:
+    return np.frombuffer(strip.lives, "<u4")
+
+
+def inside(strip: Strip, size: int) -> None:
+    """GONE unless all bytes lie in a memory of this size: whoever asks may be wrong, or not ours."""
+    units = units_of(strip)
+    shaped = strip.length >= 0 and strip.stride >= 0 and strip.start >= 0
+    shaped = shaped and len(strip.lives) in {0, len(strip.units)}
+    if shaped and len(units):
+        shaped = int(units.min()) >= 0
+        end = strip.start + int(units.max()) * strip.stride + strip.length
+        shaped = shaped and end <= size
+    if not shaped:
+        raise WireFailure(MoveEnd.GONE, f"a strip outside the {size} bytes of {strip.memory}")
+
+
+def pieces(strip: Strip, begin: int, end: int) -> list[Piece]:
+    """Where bytes [begin, end) of the strip lie; neighbours are joined."""
+    found: list[Piece] = []
+    if begin >= end:
+        return found
+    length, units = strip.length, units_of(strip)
+    first, last = begin // length, (end - 1) // length
+    starts = (strip.start + units[first : last + 1].astype(np.int64) * strip.stride).tolist()
+    for number, start in enumerate(starts, first):
+        low = max(begin - number * length, 0)
+        high = min(end - number * length, length)
+        if found and sum(found[-1]) == start + low:
+            found[-1] = (found[-1][0], found[-1][1] + high - low)
+        else:
+            found.append((start + low, high - low))
+    return found
+
+
+def stripes(strip: Strip, size: int, part_bytes: int) -> list[tuple[int, Strip]]:
+    """The strip cut into strips of about `size` bytes, each with the number of its first byte; no
+    part is cut.
+    """
+    if strip.size <= size:
+        return [(0, strip)]
+    if strip.length > size:
+        step = max(size // part_bytes, 1) * part_bytes
+        return [
+            (
+                number * strip.length + low,
+                _within(strip, number, low, min(step, strip.length - low)),
+            )
+            for number in range(len(strip.units) // 4)
+            for low in range(0, strip.length, step)
+        ]
+    step = size // strip.length
+    return [
+        (number * strip.length, _run(strip, number, number + step))
+        for number in range(0, len(strip.units) // 4, step)
+    ]
+
+
+def _within(strip: Strip, number: int, low: int, length: int) -> Strip:
+    one = _run(strip, number, number + 1)
+    return Strip(one.memory, one.start + low, one.stride, length, one.units, one.lives)
+
+
+def _run(strip: Strip, first: int, last: int) -> Strip:
+    units, lives = strip.units[4 * first : 4 * last], strip.lives[4 * first : 4 * last]
+    return Strip(strip.memory, strip.start, strip.stride, strip.length, units, lives)
