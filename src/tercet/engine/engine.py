@@ -1,7 +1,7 @@
 """Runs plans on a device, in order."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -44,6 +44,19 @@ class KvBlocks(Lives, Protocol):
         ...
 
 
+class Started(NamedTuple):
+    """A step whose rows are computed and that the slots do not know of yet."""
+
+    plan: StepPlan
+    seating: Seating
+    outputs: Outputs | None
+    """None: no row was left to compute."""
+    planned: list[int] | None
+    """The plan's slots, where any slot borrows."""
+    stale: list[int]
+    """Slots whose borrowed blocks were others already."""
+
+
 class Engine:
     """One model on one device with its slots. Not thread-safe: one thread runs the plans.
 
@@ -71,7 +84,13 @@ class Engine:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Carry out closes, opens and rows of the plan; what came out, in the plan's order."""
-        started = self._clock()
+        return self.finish(self.start(plan))
+
+    def start(self, plan: StepPlan) -> Started:
+        """Carry out closes and opens, compute the rows; the slots know nothing of it before
+        `finish`. Under virtual time the two are a step's duration apart.
+        """
+        began = self._clock()
         fresh: list[I64] = []
         for slot in plan.closes:
             self.slots.close(slot)
@@ -87,37 +106,35 @@ class Engine:
             self._check_ids(fresh[-1])
         if plan.begins:
             self._begin(fresh, plan.begins)
+        planned, stale = None, []
         if self._borrowed:
-            return self._run_borrowing(plan, started)
+            planned = np.frombuffer(plan.slots, "<i4").tolist()
+            stale = self._drop_stale(planned)
         seating = seat(self.slots, plan, drafter=self.drafter)
         if not len(seating.slots):
-            return self._nothing(seating, plan)
-        return settle(self.slots, seating, self._compute(seating, plan, started), step=plan.step)
-
-    def _run_borrowing(self, plan: StepPlan, started: int) -> StepResult:
-        """The same for a step that may read blocks of others: looked at before and after it."""
-        planned = np.frombuffer(plan.slots, "<i4").tolist()
-        stale = self._drop_stale(planned)
-        seating = seat(self.slots, plan, drafter=self.drafter)
-        if not len(seating.slots):
-            return with_stale(self._nothing(seating, plan), planned, stale)
-        outputs = self._compute(seating, plan, started)
-        late = self._drop_stale([slot for slot in planned if slot not in stale])
-        if late:
-            seating = without(seating, late)
-        result = settle(self.slots, seating, outputs, step=plan.step)
-        return with_stale(result, planned, stale + late)
-
-    def _compute(self, seating: Seating, plan: StepPlan, started: int) -> Outputs:
+            self._layers[0] = (plan.step + 1) << CLOCK_LAYERS
+            return Started(plan, seating, None, planned, stale)
         self._layers[0] = plan.step << CLOCK_LAYERS
         outputs = self.executable.run(build(self.slots, seating))
         self._layers[0] = (plan.step + 1) << CLOCK_LAYERS
-        outputs.duration_ns = outputs.duration_ns or self._clock() - started
-        return outputs
+        outputs.duration_ns = outputs.duration_ns or self._clock() - began
+        return Started(plan, seating, outputs, planned, stale)
 
-    def _nothing(self, seating: Seating, plan: StepPlan) -> StepResult:
-        self._layers[0] = (plan.step + 1) << CLOCK_LAYERS
-        return nothing(self.slots, seating.planned, step=plan.step)
+    def finish(self, started: Started) -> StepResult:
+        """Move the slots on. Blocks of others that the step read are looked at again: what it
+        computed from others than were lent counts for nothing.
+        """
+        plan, seating, stale = started.plan, started.seating, started.stale
+        late: list[int] = []
+        if started.planned is not None and started.outputs is not None:
+            late = self._drop_stale([slot for slot in started.planned if slot not in stale])
+            if late:
+                seating = without(seating, late)
+        if started.outputs is None:
+            result = nothing(self.slots, seating.planned, step=plan.step)
+        else:
+            result = settle(self.slots, seating, started.outputs, step=plan.step)
+        return with_stale(result, started.planned or [], stale + late)
 
     def _drop_stale(self, planned: list[int]) -> list[int]:
         """Those whose borrowed blocks are others now: nothing more is computed of them."""
