@@ -7,12 +7,15 @@ All blocks for the known tokens are taken at admission, so a prompt that began i
 a later one; the reserve lets those that run grow, so that an admission is not undone at once.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.cache.cache import Cache
 from tercet.cache.identity import blocks_for, pack
 from tercet.messages.plan import SlotOpening
+from tercet.scheduling.config import SchedulingConfig
 from tercet.scheduling.queue import WaitingQueue
 from tercet.scheduling.run import TaskRun
 
@@ -45,8 +48,25 @@ def take_room(run: TaskRun, cache: Cache) -> bool:
     return True
 
 
+def give_room_back(run: TaskRun, cache: Cache) -> None:
+    """Undo `take_room`."""
+    if run.holding is not None:
+        cache.release(run.holding, run.tokens, computed=0, index=False)
+    run.forget_progress()
+
+
+def hit_of(run: TaskRun) -> int:
+    """Give how many of its prompt tokens nobody computed for it, here or elsewhere."""
+    num_own = 0
+    if run.holding is not None and run.holding.num_borrowed:
+        num_own = BLOCK_TOKENS * run.holding.borrowed_at
+    return max(num_own, min(run.computed, run.num_prompt) - run.foreign, 0)
+
+
 def opening_of(run: TaskRun) -> SlotOpening:
     """Give the words that open its slot over the blocks that it has now."""
+    if not run.started:
+        run.hit = hit_of(run)
     holding, borrow = run.holding, run.borrow
     table = [] if holding is None else holding.table
     opening = SlotOpening(
@@ -57,6 +77,36 @@ def opening_of(run: TaskRun) -> SlotOpening:
     at, count = holding.borrowed_at, holding.num_borrowed
     lives = borrow.lives[4 * at : 4 * (at + count)]
     return replace(opening, borrowed_at=at, lives=lives)
+
+
+def place_to_admit(
+    queue: WaitingQueue,
+    cache: Cache,
+    config: SchedulingConfig,
+    *,
+    num_running: int,
+    fetching: Iterable[TaskRun],
+) -> int | None:
+    """Give the place in the queue of the task to admit now; nobody is admitted before a fetch that
+    waits for room and was passed over too often.
+    """
+    if queue.waiting[0].suspect:
+        # It waits until nothing can be blamed on others: only those may still come in that started
+        # before, were preempted and have gained nothing.
+        return next_started(queue, cache, num_running=num_running)
+    at = next_to_admit(
+        queue,
+        cache,
+        num_running=num_running,
+        max_passes=config.max_passes,
+        lookahead=config.lookahead,
+    )
+    if at is None:
+        return None
+    order = queue.waiting[at].order
+    limit = config.max_passes
+    starved = any(one.deferred and one.passed >= limit and one.order < order for one in fetching)
+    return None if starved else at
 
 
 def next_to_admit(

@@ -26,6 +26,14 @@ class Chunk(Struct, frozen=True):
     samples: bool
 
 
+def start(chunks: list[Chunk]) -> list[TaskRun]:
+    """Give those that have never been in a step, and note that now they are."""
+    opened = [chunk.run for chunk in chunks if not chunk.run.started]
+    for run in opened:
+        run.started = True
+    return opened
+
+
 class Planned(Struct, kw_only=True):
     """A plan under way and whom its arrays name."""
 

@@ -33,6 +33,11 @@ class WaitingQueue:
     def head(self) -> TaskRun | None:
         return self.waiting[0] if self.waiting else None
 
+    def starves_before(self, run: TaskRun, *, max_passes: int) -> bool:
+        """Whether the first was here before it and was passed over so often that nothing begins."""
+        head = self.head
+        return head is not None and head.passed >= max_passes and head.order < run.order
+
     def add(self, run: TaskRun) -> None:
         """Queue a run in its state: FOLLOWING behind its leader, WAITING in order of arrival."""
         if run.state is RunState.FOLLOWING:

@@ -44,6 +44,7 @@ class TaskRun:
         "capacity",
         "computed",
         "computed_ahead",
+        "deferred",
         "drafts_ahead",
         "flights",
         "foreign",
@@ -85,6 +86,8 @@ class TaskRun:
         self.prefill_only = prefill_only
         """Its prompt is computed and nothing is sampled: for an executor that decodes."""
         self.borrow: Borrow | None = None
+        self.deferred = False
+        """Its fetch waits for room."""
         self.foreign = 0
         """Prompt tokens that were computed elsewhere for this very task: no hit of any cache."""
         self.task = task

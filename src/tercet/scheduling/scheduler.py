@@ -9,14 +9,15 @@ bytes of the decoding part are written anew only when its tasks change.
 
 from collections import deque
 
-from tercet.base.errors import must
+from tercet.base.errors import InvariantBroken, must
 from tercet.base.ids import BlockId, TaskId
-from tercet.cache.cache import Cache
+from tercet.cache.cache import Cache, Holding
 from tercet.messages.plan import SlotOpening, StepCost
-from tercet.scheduling.admission import next_started, next_to_admit, opening_of, take_room
-from tercet.scheduling.batch import BatchWriter, Chunk, Planned
+from tercet.scheduling.admission import give_room_back, opening_of, place_to_admit, take_room
+from tercet.scheduling.batch import BatchWriter, Chunk, Planned, start
 from tercet.scheduling.budget import Budget
 from tercet.scheduling.config import SchedulingConfig
+from tercet.scheduling.outside import NOBODY
 from tercet.scheduling.pace import Pace
 from tercet.scheduling.preemption import victim_for
 from tercet.scheduling.queue import WaitingQueue
@@ -37,6 +38,7 @@ class Scheduler:
         self.running: dict[TaskId, TaskRun] = {}
         """Those with a slot, by admission."""
         self.fetching: dict[TaskId, TaskRun] = {}
+        self.outside = NOBODY
         self.leaving: dict[int, TaskRun] = {}
         """Preempted or ended, with blocks that steps under way still use; by order of arrival."""
         self.flights: deque[Planned] = deque()
@@ -88,7 +90,7 @@ class Scheduler:
 
     def fetched(self, run: TaskRun) -> None:
         """Queue a task whose fetch is over, however it went."""
-        del self.fetching[run.id]
+        self.fetching.pop(run.id)
         run.become(RunState.WAITING)
         self.queue.add(run)
 
@@ -110,6 +112,14 @@ class Scheduler:
         else:
             self.landed(run)
 
+    def hand_over(self, run: TaskRun) -> Holding:
+        """End a prefill that is complete and give what it holds to who lends it."""
+        holding, run.holding = run.holding, None
+        if holding is None or run.flights:
+            raise InvariantBroken(f"task {run.name} is complete and in {run.flights} plans")
+        self.end(run)
+        return holding
+
     def preempt(self, run: TaskRun) -> None:
         """Take slot and blocks from a running task; it goes on later from what it knows."""
         self._vacate(run)
@@ -123,7 +133,7 @@ class Scheduler:
 
     def lose_borrowed(self, run: TaskRun) -> None:
         """What it read in place is gone: it computes all of its prompt itself, later."""
-        run.borrow = None
+        run.borrow, run.foreign = None, 0
         if run.state is RunState.RUNNING:
             self.preempt(run)
 
@@ -220,10 +230,11 @@ class Scheduler:
             chunks=chunks,
         )
         self._closing.clear()
+        self.num_fresh += len(opened := start(chunks))
         planned = Planned(
             plan=plan,
             runs=decodes + [chunk.run for chunk in chunks] if chunks else decodes,
-            opened=self._start(chunks),
+            opened=opened,
             num_decodes=len(decodes),
             predicted_ns=budget.predict_ns(),
             rows=budget.rows,
@@ -278,10 +289,16 @@ class Scheduler:
             if blocks is not None:
                 run.extended(1)
                 return blocks[0]
+            if self.outside.give_back():
+                continue
             num_planned_out = len(self.running) - len(self._decoding) - len(self._prefilling)
             if self.leaving or num_planned_out:
                 return None  # blocks come back as soon as a step under way is done
             victim = victim_for(run, self.running, keep=self.solo)
+            must(
+                victim is not run or len(self.running) > 1 or self.outside.num_holding,
+                f"task {run.name} runs alone and cannot grow: it should have been refused",
+            )
             self.preempt(victim)
             if victim is run:
                 return None
@@ -309,7 +326,13 @@ class Scheduler:
         preempts, or the two would undo each other.
         """
         while self._free_slots and self.queue.waiting and not self._preempts:
-            at = self._next_place()
+            at = place_to_admit(
+                self.queue,
+                self.cache,
+                self.config,
+                num_running=len(self.running),
+                fetching=self.fetching.values(),
+            )
             if at is None:
                 return
             run = self.queue.waiting[at]
@@ -317,59 +340,32 @@ class Scheduler:
                 return
             must(take_room(run, self.cache), f"task {run.name} found room that is not there")
             if not self._take_chunk(run, budget, chunks):
-                self._give_room_back(run)
+                give_room_back(run, self.cache)
                 return
             opens.append(self._open(run, at))
-
-    def _next_place(self) -> int | None:
-        """Give the place in the queue of the task to admit now."""
-        waiting, num_running = self.queue.waiting, len(self.running)
-        if not waiting[0].suspect:
-            return next_to_admit(
-                self.queue,
-                self.cache,
-                num_running=num_running,
-                max_passes=self.config.max_passes,
-                lookahead=self.config.lookahead,
-            )
-        # The suspect waits until nothing can be blamed on others: only those may still come in
-        # that started before, were preempted and have gained nothing.
-        return next_started(self.queue, self.cache, num_running=num_running)
 
     def _admit_alone(self, run: TaskRun) -> SlotOpening | None:
         """Admit a suspect while all others pause, at their cost if it finds no room; None while
         what it needs is lent or on its way.
         """
         while not self._free_slots or not take_room(run, self.cache):
-            if not self.running:
+            if self.running:
+                self.preempt(victim_for(run, self.running, keep=None))
+            elif not self.outside.give_back():
                 return None
-            self.preempt(victim_for(run, self.running, keep=None))
         self.solo = run
         return self._open(run, self.queue.waiting.index(run))
-
-    def _give_room_back(self, run: TaskRun) -> None:
-        if run.holding is not None:
-            self.cache.release(run.holding, run.tokens, computed=0, index=False)
-        run.forget_progress()
 
     def _open(self, run: TaskRun, at: int) -> SlotOpening:
         """Move a run that has its blocks from the queue to a slot."""
         self.queue.take(at)
+        for late in self.fetching.values():
+            late.passed += late.order < run.order
         run.become(RunState.RUNNING)
         run.slot = self._free_slots.pop()
         self.running[run.id] = run
         self._prefilling = [*self._prefilling, run]
-        if not run.started:
-            run.hit = max(0, min(run.computed, run.num_prompt) - run.foreign)
         return opening_of(run)
-
-    def _start(self, chunks: list[Chunk]) -> list[TaskRun]:
-        """Give those that have never been in a step, and note that now they are."""
-        opened = [chunk.run for chunk in chunks if not chunk.run.started]
-        for run in opened:
-            run.started = True
-        self.num_fresh += len(opened)
-        return opened
 
     def _advance(self, decodes: list[TaskRun], guesses: bytes, chunks: list[Chunk]) -> None:
         """Count the planned rows as computed ahead."""

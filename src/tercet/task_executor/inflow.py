@@ -9,12 +9,14 @@ given back only when no move writes to them any more.
 """
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, BlockId
 from tercet.cache.cache import Cache, Holding
-from tercet.messages.kv import KvLayout, Reach, Strip
+from tercet.messages.effects import Move
+from tercet.messages.kv import BlocksReady, KvLayout, Reach, Strip
 
 
 @dataclass(slots=True)
@@ -123,3 +125,32 @@ def layout_of(reach: Reach) -> KvLayout:
     return reach.layout or KvLayout(
         dtype="none", block_tokens=BLOCK_TOKENS, layers=1, kv_heads=1, head_dim=1, block_bytes=1
     )
+
+
+def pulled(
+    inflow: Inflow,
+    message: BlocksReady,
+    *,
+    source: Reach,
+    own: Reach,
+    deadline: int,
+    ticket: Callable[[], int],
+) -> list[Move]:
+    """Give the moves that fetch what is lent: one, or one for each layer while it is computed."""
+    layout = layout_of(source)
+    count = len(message.units) // 4
+    layers = range(layout.layers) if message.step else (None,)
+    return [
+        Move(
+            ticket=ticket(),
+            source=strip_at(source, message.units, message.lives, layer=layer),
+            target=inflow.target(own, message.first, count, layer=layer),
+            part_bytes=layout.layer_bytes,
+            check=message.check,
+            step=message.step,
+            layer=0 if layer is None else layer + 1,
+            deadline=deadline,
+            cause=f"ask {message.ask}",
+        )
+        for layer in layers
+    ]

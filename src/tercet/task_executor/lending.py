@@ -1,17 +1,18 @@
 """What an executor computes and lends for others: prefills by ask, leases on their blocks.
 
 AskBlocks ──all cached──▶ lent at once
-    └──▶ a run that samples nothing ──▶ (by layer: lent plan by plan) ──▶ lent, the run is over
-lent blocks are held once more each, until ReturnBlocks, expiry, or another epoch of the asker
+    └──▶ a run that samples nothing ──▶ (by layer: told plan by plan) ──▶ lent, the run is over
+a lease holds what its run held, as if that still ran, until ReturnBlocks, expiry, absence or
+another epoch of the asker; a run that is preempted after words of its blocks went out is revoked
 """
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, Epoch, TaskId
-from tercet.cache.cache import Cache
+from tercet.cache.cache import Cache, Holding
 from tercet.jobs.job import Task
 from tercet.jobs.sampling import SamplingParameters
 from tercet.messages.effects import Effect, Fact, Send
@@ -27,11 +28,16 @@ from tercet.messages.wire import SubmitTask
 from tercet.scheduling.batch import Planned
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
+from tercet.scheduling.states import UNADMITTED
 from tercet.task_executor.config import Capacity
 from tercet.transfer.config import TransferConfig
 from tercet.transfer.states import LeaseEvent, LeaseState, next_lease_state
 
 Key = tuple[Address, int]
+CROWDED = "too many blocks are read in place"
+"""The one refusal after which it helps to ask for a copy."""
+_READ_IN_PLACE_MAX = 0.5
+"""Of all blocks: what is read in place stays for as long as others decode."""
 _ONE_MORE = array("i", [0])
 """A hit leaves one token to compute; here none has to be left."""
 
@@ -47,16 +53,28 @@ class Lending:
     num_blocks: int
     state: LeaseState = LeaseState.QUEUED
     run: TaskRun | None = None
-    blocks: list[BlockId] = field(default_factory=list)
-    """From the first block of the prompt on: what is lent."""
-    held: list[BlockId] = field(default_factory=list)
-    """Held once more for this ask: the lent ones with all their ancestors in the index."""
+    """What computes them."""
+    holding: Holding | None = None
+    """Once all are there: what is held for the asker."""
     told: int = 0
     """Blocks up to here the asker was told of."""
 
     @property
     def name(self) -> str:
         return f"lease {self.asker}/{self.ask.ask}"
+
+    @property
+    def tokens(self) -> "array[int]":
+        return array("i", self.ask.tokens)
+
+    def same(self, other: "Lending") -> bool:
+        """Whether it is another ask for the same blocks."""
+        return (
+            self is not other
+            and self.num_blocks == other.num_blocks
+            and self.ask.namespace == other.ask.namespace
+            and self.ask.tokens == other.ask.tokens
+        )
 
     def step(self, event: LeaseEvent) -> None:
         self.state = next_lease_state(self.state, event, self.name)
@@ -79,6 +97,7 @@ class Lender:
         self._cache: Cache = scheduler.cache
         self._order = order
         self._lease_ns = int(config.lease_s * 1e9)
+        self._grace_ns = int(config.silence_s * 1e9)
         self._lendings: dict[Key, Lending] = {}
         self._of_run: dict[TaskId, Lending] = {}
         self._next_task = 0
@@ -90,15 +109,13 @@ class Lender:
     @property
     def num_lent(self) -> int:
         """Asks for which blocks are held."""
-        return sum(bool(lending.held) for lending in self._lendings.values())
+        return sum(lending.holding is not None for lending in self._lendings.values())
 
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through the blocks that leases hold, each as often as it is held."""
         for lending in self._lendings.values():
-            yield from lending.held
-
-    def next_expiry(self) -> int | None:
-        return min((one.expires for one in self._lendings.values()), default=None)
+            if lending.holding is not None:
+                yield from lending.holding.table
 
     # what askers say
 
@@ -109,8 +126,11 @@ class Lender:
         nothing: the answer is on its way, or its loss will be noticed.
         """
         key = (sender, message.ask)
-        if key in self._lendings:
+        present = self._lendings.get(key)
+        if present is not None and present.epoch == epoch:
             return
+        if present is not None:
+            self._end(present, LeaseEvent.RENEWED, out)
         reason = self._refusal(message)
         if reason:
             out.append(Send(to=sender, message=BlocksRefused(ask=message.ask, reason=reason)))
@@ -119,14 +139,8 @@ class Lender:
         count = len(message.tokens) // (4 * BLOCK_TOKENS)
         lending = Lending(message, sender, epoch, now + self._lease_ns, count)
         self._lendings[key] = lending
-        tokens = array("i", message.tokens)
-        hit = self._cache.hold(message.namespace, tokens + _ONE_MORE)
-        whole = len(hit.table) == count
-        if whole:
-            self._lend(lending, hit.table, count, out)
-        self._cache.release(hit, tokens, computed=0, index=False)
-        if not whole:
-            self._queue(lending, tokens, now)
+        if not self._lend_cached(lending, out):
+            self._queue(lending, now)
 
     def returned(self, asks: tuple[int, ...], sender: Address, out: list[Effect]) -> None:
         for ask in asks:
@@ -150,6 +164,12 @@ class Lender:
             if lending.epoch < epoch:
                 self._end(lending, LeaseEvent.RENEWED, out)
 
+    def gone(self, peer: Address, now: int) -> None:
+        """The connection to an asker ended: it has a while to come back and renew."""
+        for lending in self._lendings.values():
+            if lending.asker == peer:
+                lending.expires = min(lending.expires, now + self._grace_ns)
+
     # what the engine does
 
     def planned(self, planned: Planned, out: list[Effect]) -> None:
@@ -162,21 +182,36 @@ class Lender:
                 continue
             before = min(run.computed, run.computed_ahead) // BLOCK_TOKENS
             if before > max(lending.told, lending.ask.first):
-                self._lend(lending, run.holding.table, before, out)
+                self._tell(lending, run.holding.table, before, out)
             end = run.computed_ahead // BLOCK_TOKENS
             if end > max(lending.told, lending.ask.first):
-                self._lend(lending, run.holding.table, end, out, step=planned.plan.step)
+                self._tell(lending, run.holding.table, end, out, step=planned.plan.step)
+
+    def preempted(self, run: TaskRun, out: list[Effect]) -> None:
+        """A prefill lost its blocks: whoever was told of them already must not wait for more."""
+        lending = self._of_run.get(run.id)
+        if lending is not None and lending.told:
+            message = BlocksRefused(ask=lending.ask.ask, reason="preempted")
+            out.append(Send(to=lending.asker, message=message, cause=lending.name))
+            self._end(lending, LeaseEvent.REVOKE, out)
 
     def computed(self, run: TaskRun, out: list[Effect]) -> None:
-        """A prefill is complete: lend what was not lent yet; the run is over."""
-        lending = self._of_run.pop(run.id, None)
-        if lending is not None and lending.state is not LeaseState.LENT:
-            must(run.holding is not None, f"{lending.name}: its run holds nothing")
-            if run.holding is not None:
-                self._lend(lending, run.holding.table, lending.num_blocks, out)
-        if lending is not None:
-            lending.run = None
-        self._scheduler.end(run)
+        """A prefill is complete: lend what was not lent yet; the run is over, the lease holds what
+        it held. Whoever waits for the same blocks has them too.
+        """
+        lending = self._of_run.pop(run.id)
+        lending.run = None
+        lending.holding = self._scheduler.hand_over(run)
+        if lending.state is not LeaseState.LENT:
+            self._tell(lending, lending.holding.table, lending.num_blocks, out, hit=run.hit)
+        for other in [one for one in self._lendings.values() if one.same(lending)]:
+            waiting = other.run
+            if waiting is not None and waiting.state in UNADMITTED:
+                del self._of_run[waiting.id]
+                other.run = None
+                self._scheduler.end(waiting)
+                if not self._lend_cached(other, out):
+                    self._queue(other, waiting.submitted)
 
     def expire(self, now: int, out: list[Effect]) -> None:
         for lending in list(self._lendings.values()):
@@ -189,11 +224,11 @@ class Lender:
             name = lending.name
             must(key == (lending.asker, lending.ask.ask), f"{name} is filed as another")
             must(lending.state is not LeaseState.OVER, f"{name} is over and still kept")
-            queued = lending.state is LeaseState.QUEUED
-            must(not (queued and lending.held), f"{name} lends before it was granted")
-            must(lending.run is not None or not queued, f"{name} waits for nobody")
-            lent = lending.state is LeaseState.LENT
-            must(not lent or len(lending.blocks) == lending.num_blocks, f"{name} lends too little")
+            held = lending.holding is not None
+            must(held != (lending.run is not None), f"{name} is computed and held, or neither")
+            if lending.run is not None:
+                must(lending.run.id in self._scheduler.runs, f"{name} waits for a run that ended")
+            must(not held or lending.state is LeaseState.LENT, f"{name} is {lending.state}, whole")
 
     def _refusal(self, message: AskBlocks) -> str:
         count, rest = divmod(len(message.tokens), 4 * BLOCK_TOKENS)
@@ -205,39 +240,51 @@ class Lender:
             return "more blocks than there are"
         if self._scheduler.num_waiting >= self._scheduler.config.max_waiting:
             return "too many wait"
+        if message.way is Way.REFERENCE:
+            num_read = sum(
+                one.num_blocks for one in self._lendings.values() if one.ask.way is Way.REFERENCE
+            )
+            if num_read + count > _READ_IN_PLACE_MAX * self._capacity.num_blocks:
+                return CROWDED
         return ""
 
-    def _queue(self, lending: Lending, tokens: "array[int]", now: int) -> None:
+    def _lend_cached(self, lending: Lending, out: list[Effect]) -> bool:
+        """Lend what is in the cache, if that is all of it."""
+        holding = self._cache.hold(lending.ask.namespace, lending.tokens + _ONE_MORE)
+        if len(holding.table) < lending.num_blocks:
+            self._cache.release(holding, lending.tokens, computed=0, index=False)
+            return False
+        lending.holding = holding
+        hit = BLOCK_TOKENS * lending.num_blocks
+        self._tell(lending, holding.table, lending.num_blocks, out, hit=hit)
+        return True
+
+    def _queue(self, lending: Lending, now: int) -> None:
+        """Have the blocks computed; behind another ask for the same ones, if there is one."""
         self._next_task += 1
         task = Task(
             id=TaskId(-self._next_task),
             model="",
-            prompt=tuple(tokens),
+            prompt=tuple(lending.tokens),
             sampling=SamplingParameters(max_tokens=1, temperature=0.0, seed=0),
             namespace=lending.ask.namespace,
         )
-        same = (lending.ask.namespace, lending.ask.tokens)
-        leader = next(
-            (
-                number
-                for number, one in self._of_run.items()
-                if (one.ask.namespace, one.ask.tokens) == same
-            ),
-            None,
+        before = (one.run.id for one in self._lendings.values() if one.run and one.same(lending))
+        submit = SubmitTask(
+            task=task, reply=lending.asker, alone=lending.ask.alone, leader=next(before, None)
         )
-        submit = SubmitTask(task=task, reply=lending.asker, alone=lending.ask.alone, leader=leader)
         run = TaskRun(
             submit,
             order=self._order(),
             now=now,
-            context_max=len(tokens) + 1,
+            context_max=len(task.prompt) + 1,
             prefill_only=True,
         )
         lending.run = run
         self._of_run[run.id] = lending
         self._scheduler.submit(run)
 
-    def _lend(
+    def _tell(
         self,
         lending: Lending,
         table: list[BlockId],
@@ -245,24 +292,15 @@ class Lender:
         out: list[Effect],
         *,
         step: int = 0,
+        hit: int = 0,
     ) -> None:
-        """Hold the blocks up to `end` for the asker and tell it of those that are new to it."""
-        known = len(lending.blocks)
-        # A run that was preempted meanwhile may have come back with other blocks: hold them all,
-        # since whoever holds a block of the index holds its ancestors.
-        first_new = known if table[:known] == lending.blocks else 0
-        for block in table[first_new:end]:
-            self._cache.pool.hold(block)
-            lending.held.append(block)
-        lending.blocks += table[known:end]
+        """Tell the asker of the blocks up to `end` that are new to it: they are lent."""
         last = end == lending.num_blocks
         lending.step(LeaseEvent.GRANT_LAST if last else LeaseEvent.GRANT)
         first = max(lending.told, lending.ask.first)
-        blocks = lending.blocks[first:end]
+        units, lives = self._cache.refs(table[first:end])
         lending.told = end
-        units, lives = self._cache.refs(blocks)
-        hit = 0 if lending.run is None else lending.run.hit
-        computed = 0 if lending.run is None else BLOCK_TOKENS * end - hit
+        hit = hit if lending.run is None else lending.run.hit
         message = BlocksReady(
             ask=lending.ask.ask,
             memory=self._capacity.reach.memory,
@@ -272,10 +310,10 @@ class Lender:
             last=last,
             step=step,
             lease_ns=self._lease_ns,
-            computed=computed,
+            computed=max(0, BLOCK_TOKENS * end - max(hit, BLOCK_TOKENS * lending.ask.first)),
         )
         out.append(Send(to=lending.asker, message=message, cause=lending.name))
-        values = (("blocks", float(len(blocks))),)
+        values = (("blocks", float(end - first)),)
         labels = (("way", lending.ask.way.value),)
         out.append(Fact(name="kv.lent", values=values, labels=labels, cause=lending.name))
 
@@ -283,14 +321,13 @@ class Lender:
         """Hold nothing for the asker any more, and compute nothing for it."""
         lending.step(event)
         del self._lendings[lending.asker, lending.ask.ask]
-        pool = self._cache.pool
-        for block in reversed(lending.held):
-            pool.drop(block)
+        if lending.holding is not None:
+            computed = BLOCK_TOKENS * lending.num_blocks
+            self._cache.release(lending.holding, lending.tokens, computed=computed)
         run = lending.run
         if run is not None:
-            self._of_run.pop(run.id, None)
-            if run.id in self._scheduler.runs:
-                self._scheduler.end(run)
+            del self._of_run[run.id]
+            self._scheduler.end(run)
         if event is not LeaseEvent.RETURN:
             labels = (("reason", event.value),)
             out.append(Fact(name="kv.lease_ended", labels=labels, cause=lending.name))

@@ -72,8 +72,14 @@ class TaskExecutor:
         self.scheduler = Scheduler(scheduling, cost=capacity.cost, cache=self.cache)
         self.fronts = Fronts()
         self.partners = Partners(
-            transfer, capacity, self.scheduler, executor=executor, order=self._next_order
+            transfer,
+            capacity,
+            self.scheduler,
+            executor=executor,
+            order=self._next_order,
+            wake=self._wake,
         )
+        self.scheduler.outside = self.partners
         self._reconciler = Reconciler(self.scheduler)
         self._order = 0
         self._step = 0
@@ -102,9 +108,9 @@ class TaskExecutor:
                 self._on_received(event, outbox, effects)
             case PeerJoined():
                 self._renew(event.peer, event.epoch, effects)
-                self.partners.joined(event, effects)
+                self.partners.joined(event, now, effects)
             case PeerGone():
-                self.partners.gone(event, effects)
+                self.partners.gone(event, now, effects)
                 if self.fronts.gone(event.peer, event.epoch, now=now):
                     at = now + self.config.front_grace_ns
                     self._wake(at, _FRONT + event.peer, effects)
@@ -350,15 +356,12 @@ class TaskExecutor:
         )
 
     def _tell_preempted(self, effects: list[Effect]) -> None:
-        effects.extend(
-            Fact(
-                name="task.preempted",
-                values=(("tokens", len(run.tokens)), ("times", run.preemptions)),
-                cause=run.name,
-            )
-            for run in self.scheduler.preempted
-        )
+        for run in self.scheduler.preempted:
+            values = (("tokens", float(len(run.tokens))), ("times", float(run.preemptions)))
+            effects.append(Fact(name="task.preempted", values=values, cause=run.name))
+            self.partners.preempted(run, effects)
         self.scheduler.preempted.clear()
+        self.partners.tell_returns(effects)
 
     # effects
 

@@ -38,8 +38,11 @@ class Neighbours:
     def reach(self, peer: Address) -> Reach | None:
         return self._reaches.get(peer)
 
-    def joined(self, peer: Address, epoch: Epoch) -> None:
+    def joined(self, peer: Address, epoch: Epoch) -> bool:
+        """Note a connection; true if another self of the peer was connected until now."""
+        renewed = self._connected.get(peer, epoch) != epoch
         self._connected[peer] = epoch
+        return renewed
 
     def gone(self, peer: Address, epoch: Epoch) -> bool:
         """Note the end of a connection; true if it was the present one."""
@@ -54,7 +57,9 @@ class Neighbours:
     # arenas of this host that can be read in place
 
     def lent(self, event: ArenaLent) -> None:
-        self._lent[event.memory] = _Lent(event.first_block, event.num_blocks)
+        known = self._lent.get(event.memory)
+        if known is None or known.first_block != event.first_block:
+            self._lent[event.memory] = _Lent(event.first_block, event.num_blocks)
 
     def withdrawn(self, event: ArenaWithdrawn, out: list[Effect]) -> None:
         """No new reader; the place is given back once nobody reads it."""

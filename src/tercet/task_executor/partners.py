@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tercet.base.errors import must
 from tercet.base.ids import Address, BlockId, ExecutorId
-from tercet.messages.effects import Effect, Wake
+from tercet.messages.effects import Effect
 from tercet.messages.events import (
     ArenaLent,
     ArenaWithdrawn,
@@ -51,9 +51,11 @@ class Partners:
         *,
         executor: ExecutorId,
         order: Callable[[], int],
+        wake: Callable[[int, str, list[Effect]], None],
     ) -> None:
         self._renew_ns = int(config.renew_s * 1e9)
         self._num_tickets = 0
+        self._wake = wake
         self._armed = False
         self.neighbours = Neighbours()
         self.lender = Lender(config, capacity, scheduler, order=order)
@@ -66,10 +68,16 @@ class Partners:
             ticket=self._ticket,
         )
 
+    # of `scheduling.outside.Outside`
+
     @property
     def num_holding(self) -> int:
         """Leases and fetches that hold blocks."""
         return self.lender.num_lent + self.asker.num_holding
+
+    def give_back(self) -> bool:
+        """Free the newest blocks that are only reserved."""
+        return self.asker.give_back()
 
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through all blocks that are held here, each as often as it is held."""
@@ -102,6 +110,12 @@ class Partners:
     def planned(self, planned: Planned, out: list[Effect]) -> None:
         self.lender.planned(planned, out)
 
+    def tell_returns(self, out: list[Effect]) -> None:
+        self.asker.tell_returns(out)
+
+    def preempted(self, run: TaskRun, out: list[Effect]) -> None:
+        self.lender.preempted(run, out)
+
     def computed(self, run: TaskRun, out: list[Effect]) -> None:
         self.lender.computed(run, out)
 
@@ -124,8 +138,8 @@ class Partners:
                 self.lender.renewed(renew, sender, now, out)
             case BlocksReady() as ready:
                 self.asker.ready(ready, sender, now, out)
-            case BlocksRefused(ask=number, reason=reason):
-                self.asker.refused(number, sender, reason, out)
+            case BlocksRefused() as refused:
+                self.asker.refused(refused, sender, now, out)
             case LeasesStand() as stand:
                 self.asker.stand(stand, sender, now, out)
             case _:
@@ -146,14 +160,17 @@ class Partners:
             case ArenaWithdrawn():
                 self.neighbours.withdrawn(event, out)
 
-    def joined(self, event: PeerJoined, out: list[Effect]) -> None:
-        self.neighbours.joined(event.peer, event.epoch)
+    def joined(self, event: PeerJoined, now: int, out: list[Effect]) -> None:
+        """A connection stands; a peer's new self knows nothing of the former one's."""
+        if self.neighbours.joined(event.peer, event.epoch):
+            self.asker.gone(event.peer, out)
         self.lender.joined(event.peer, event.epoch, out)
-        self.asker.joined(event.peer, out)
+        self.asker.joined(event.peer, now, out)
 
-    def gone(self, event: PeerGone, out: list[Effect]) -> None:
+    def gone(self, event: PeerGone, now: int, out: list[Effect]) -> None:
         if self.neighbours.gone(event.peer, event.epoch):
             self.asker.gone(event.peer, out)
+            self.lender.gone(event.peer, now)
 
     def woke(self, now: int, out: list[Effect]) -> None:
         """Renew, expire, give up on the silent."""
@@ -173,4 +190,4 @@ class Partners:
     def _arm(self, now: int, out: list[Effect]) -> None:
         if not self._armed and (self.asker.active or self.lender.num_lendings):
             self._armed = True
-            out.append(Wake(at=now + self._renew_ns, key=WAKE, cause=WAKE))
+            self._wake(now + self._renew_ns, WAKE, out)

@@ -1,9 +1,12 @@
-"""What lenders hear of asks: which still stand, which are over, said again after a broken link."""
+"""What lenders hear of asks: which still stand, which are over, said again after a broken link; and
+what is told of fetches in facts.
+"""
 
 from collections.abc import Iterable
 
 from tercet.base.ids import Address
-from tercet.messages.effects import Effect, Send
+from tercet.messages.effects import Effect, Fact, Send
+from tercet.messages.events import Moved
 from tercet.messages.kv import RenewLeases, ReturnBlocks
 from tercet.task_executor.fetch import Fetch
 from tercet.task_executor.neighbours import Neighbours
@@ -18,6 +21,8 @@ class Teller:
 
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
+        self.renewed: dict[Address, int] = {}
+        """When a lender was last asked what stands."""
         self._untold: dict[Address, list[int]] = {}
 
     def over(self, lender: Address, ask: int, out: list[Effect]) -> None:
@@ -35,7 +40,7 @@ class Teller:
         if untold:
             out.append(Send(to=lender, message=ReturnBlocks(asks=tuple(untold)), cause=lender))
 
-    def renew(self, lender: Address, fetches: Iterable[Fetch], out: list[Effect]) -> None:
+    def renew(self, lender: Address, fetches: Iterable[Fetch], now: int, out: list[Effect]) -> None:
         """Say which of its asks still stand."""
         asks = tuple(
             fetch.ask
@@ -43,4 +48,22 @@ class Teller:
             if fetch.lender == lender and fetch.state is not FetchState.DEFERRED
         )
         if asks and self._neighbours.connected(lender):
+            self.renewed[lender] = now
             out.append(Send(to=lender, message=RenewLeases(asks=asks), cause=lender))
+
+
+def move_fact(event: Moved, purpose: str, *, cause: str) -> Fact:
+    labels = (("wire", event.wire), ("end", event.end.value), ("for", purpose))
+    values = (("bytes", float(event.size)), ("duration_s", event.duration_ns / 1e9))
+    return Fact(name="kv.moved", values=values, labels=labels, cause=cause)
+
+
+def handover_fact(fetch: Fetch, now: int) -> Fact:
+    values = (("blocks", float(fetch.num_blocks)), ("s", (now - fetch.began) / 1e9))
+    labels = (("way", fetch.way.value),)
+    return Fact(name="kv.handover", values=values, labels=labels, cause=fetch.run.name)
+
+
+def failure_fact(fetch: Fetch, reason: str) -> Fact:
+    labels = (("reason", reason), ("peer", fetch.lender))
+    return Fact(name="kv.failed", labels=labels, cause=fetch.run.name)

@@ -1,14 +1,15 @@
 """The states of a lease at its lender and of a fetch at its asker, as tables.
 
-lease (lender)                                  RETURN, EXPIRE, RENEWED, STALE_EPOCH
-    QUEUED ──GRANT──▶ PARTLY ──GRANT_LAST──▶ LENT ──────────────────────────▶ OVER
-       │  └─────────────GRANT_LAST────────────▶┘                                ▲
-       └──RETURN (a cancel), EXPIRE, STALE_EPOCH, REFUSE────────────────────────┘
+lease (lender)                            RETURN, EXPIRE, GONE, RENEWED, REVOKE
+    QUEUED ──GRANT──▶ PARTLY ──GRANT_LAST──▶ LENT ────────────────────▶ OVER
+       │  └─────────────GRANT_LAST────────────▶┘                          ▲
+       └──RETURN (a cancel), EXPIRE, GONE, RENEWED, REVOKE────────────────┘
 
 fetch (asker)
     DEFERRED ──RESERVE──▶ ASKED ──READY──▶ MOVING ──ARRIVE──▶ DONE
-        │                   │ └──LENT──▶ BORROWED ──END──▶ DONE
-        └──FAIL, END────────┴──FAIL, END, LOST──▶ DONE (and LEAVING while moves are under way)
+     ▲  │                   │ └──LENT──▶ BORROWED ──END──▶ DONE
+     │  └──FAIL, END────────┼──FAIL, END──▶ DONE (and LEAVING while moves are under way)
+     └──────TAKE_BACK───────┘
 
 Every way out of a lease ends the hold on its blocks; every way out of a fetch lets the task go on
 and tells the lender.
@@ -42,8 +43,10 @@ class LeaseEvent(StrEnum):
     """The asker said nothing for the length of a lease."""
     RENEWED = "renewed"
     """The asker's process is another one now: the former self's leases are over."""
-    REFUSE = "refuse"
-    """They will not be computed here."""
+    GONE = "gone"
+    """The connection to the asker ended and did not come back in time."""
+    REVOKE = "revoke"
+    """The prefill lost its blocks to others before it was whole; the asker is told."""
 
 
 class FetchState(StrEnum):
@@ -62,12 +65,14 @@ class FetchState(StrEnum):
 
 class FetchEvent(StrEnum):
     RESERVE = "reserve"
+    TAKE_BACK = "take_back"
+    """A task that runs needs the reserved blocks: ask again when there is room."""
     READY = "ready"
     """The source lends blocks to be copied."""
     LENT = "lent"
     """The source lends blocks to be read in place."""
     ARRIVE = "arrive"
-    """The last block that was wanted is here."""
+    """The last block that was wanted is here; of one that was not asked for: by another fetch."""
     FAIL = "fail"
     """Refused, silent, gone, corrupt, stale or late: the task computes what is missing itself."""
     END = "end"
@@ -84,15 +89,20 @@ LEASE_STEPS: Mapping[tuple[LeaseState, LeaseEvent], LeaseState] = {
     (LS.QUEUED, LE.RETURN): LS.OVER,
     (LS.QUEUED, LE.EXPIRE): LS.OVER,
     (LS.QUEUED, LE.RENEWED): LS.OVER,
-    (LS.QUEUED, LE.REFUSE): LS.OVER,
+    (LS.QUEUED, LE.GONE): LS.OVER,
+    (LS.QUEUED, LE.REVOKE): LS.OVER,
     (LS.PARTLY, LE.GRANT): LS.PARTLY,
     (LS.PARTLY, LE.GRANT_LAST): LS.LENT,
     (LS.PARTLY, LE.RETURN): LS.OVER,
     (LS.PARTLY, LE.EXPIRE): LS.OVER,
     (LS.PARTLY, LE.RENEWED): LS.OVER,
+    (LS.PARTLY, LE.GONE): LS.OVER,
+    (LS.PARTLY, LE.REVOKE): LS.OVER,
     (LS.LENT, LE.RETURN): LS.OVER,
     (LS.LENT, LE.EXPIRE): LS.OVER,
     (LS.LENT, LE.RENEWED): LS.OVER,
+    (LS.LENT, LE.GONE): LS.OVER,
+    (LS.LENT, LE.REVOKE): LS.OVER,
 }
 
 FS, FE = FetchState, FetchEvent
@@ -100,9 +110,11 @@ FS, FE = FetchState, FetchEvent
 FETCH_STEPS: Mapping[tuple[FetchState, FetchEvent], FetchState] = {
     (FS.DEFERRED, FE.RESERVE): FS.ASKED,
     (FS.DEFERRED, FE.FAIL): FS.DONE,
+    (FS.DEFERRED, FE.ARRIVE): FS.DONE,
     (FS.DEFERRED, FE.END): FS.DONE,
     (FS.ASKED, FE.READY): FS.MOVING,
     (FS.ASKED, FE.LENT): FS.BORROWED,
+    (FS.ASKED, FE.TAKE_BACK): FS.DEFERRED,
     (FS.ASKED, FE.FAIL): FS.DONE,
     (FS.ASKED, FE.END): FS.DONE,
     (FS.MOVING, FE.READY): FS.MOVING,
