@@ -1,4 +1,4 @@
-"""Looking at the words beside a memory: generations before and after, the layer clock until then."""
+"""The words beside a memory: generations before and after a copy, the layer clock until then."""
 
 import ctypes
 import time

@@ -10,7 +10,7 @@ from tercet.messages.kv import Strip
 from tercet.wires.contract import Done, Plane, Region, WireFailure
 from tercet.wires.fences import check_lives, until_of, wait_for_layer
 from tercet.wires.regions import Regions
-from tercet.wires.strips import inside
+from tercet.wires.strips import check_parts, inside
 from tercet.wires.sums import copy, gather
 
 Copy = Callable[[tuple[int, Strip], tuple[int, Strip], int | None], int | None]
@@ -55,7 +55,7 @@ class SharedWire:
 
     def _carry(self, move: Move, source: Region, target: Region) -> Done:
         must(target.writable, f"a move into {target.memory}, which is not ours")
-        must(move.source.size == move.target.size, f"{move.source.size}, {move.target.size} bytes")
+        check_parts(move)
         inside(move.source, source.size)
         inside(move.target, target.size)
         point = (move.step, move.layer)

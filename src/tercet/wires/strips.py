@@ -7,6 +7,8 @@ number the same bytes alike, however differently they lie.
 import numpy as np
 from numpy.typing import NDArray
 
+from tercet.base.errors import must
+from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import Strip
 from tercet.wires.contract import WireFailure
@@ -25,8 +27,16 @@ def lives_of(strip: Strip) -> U32:
     return np.frombuffer(strip.lives, "<u4")
 
 
+def check_parts(move: Move) -> None:
+    """Source and target are as large, and no part straddles units: the mover's own affair."""
+    source, target, part = move.source, move.target, move.part_bytes
+    must(source.size == target.size, f"{source.size} bytes do not fit {target.size}")
+    whole = part > 0 and source.length % part == 0 and target.length % part == 0
+    must(whole, f"parts of {part} bytes straddle units of {source.length} or {target.length}")
+
+
 def inside(strip: Strip, size: int) -> None:
-    """GONE unless all bytes lie in a memory of this size: whoever asks may be wrong, or not ours."""
+    """GONE unless all bytes lie in a memory of this size: whoever asks may be wrong."""
     units = units_of(strip)
     shaped = strip.length >= 0 and strip.stride >= 0 and strip.start >= 0
     shaped = shaped and len(strip.lives) in {0, len(strip.units)}

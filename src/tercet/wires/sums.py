@@ -39,7 +39,7 @@ def fold_of(address: int, strip: Strip, part_bytes: int) -> int:
     return fold(sums(address, strip, part_bytes))
 
 
-def gather(  # noqa: PLR0913  two places, one size
+def gather(
     source: int, source_strip: Strip, target: int, target_strip: Strip, *, part_bytes: int
 ) -> int:
     """Copy between two addresses; the fold of what was copied."""
