@@ -33,7 +33,7 @@ from tercet.messages.kv import KvLayout, Reach
 from tercet.messages.plan import StepCost
 from tercet.messages.wire import ChangeRole, ExecutorReady, Members, Role
 from tercet.models import OpenedModel
-from tercet.runtime.borrowing import NUM_ARENAS, Borrowing
+from tercet.runtime.borrowing import NUM_ARENAS, Borrowing, arena_region
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
@@ -42,6 +42,7 @@ from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
 from tercet.runtime.links import Links
 from tercet.runtime.listening import listen
+from tercet.runtime.mover import Mover
 from tercet.runtime.opening import Opened, open_configured
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
@@ -49,6 +50,8 @@ from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 from tercet.task_executor.config import Capacity
 from tercet.wires.regions import Regions
+from tercet.wires.shared import SharedWire
+from tercet.wires.tcp import TcpWire
 
 CLUSTER = Address("cluster")
 BEAT_S = 0.1
@@ -260,12 +263,19 @@ class _Executor:
             threads=self._loaded.threads,
         )
         address = Address(f"executor/{self._wish.executor}")
+        self._links = Links(self._wish.executor, self._capacity.reach)
         regions = Regions()
         self._borrowing = Borrowing(
             lender, self._loaded.memory, regions=regions, deliver=self._deliver
         )
-        self._links = Links(self._wish.executor, self._capacity.reach)
-        ports = Ports(run_step=self._thread.run_step, fact=self._note, unmap=self._borrowing.unmap)
+        self._mover = self._make_mover(regions, loop)
+        ports = Ports(
+            run_step=self._thread.run_step,
+            fact=self._note,
+            unmap=self._borrowing.unmap,
+            move=self._mover.move,
+            sum=self._mover.sum,
+        )
         self._host = self._setting.host(address, self._machine, construction, ports=ports)
         self._peers = self._setting.peers(address, self._heard)
         self._host.peers = self._peers
@@ -284,6 +294,14 @@ class _Executor:
         await stopped.wait()
         self._host.close()
         os._exit(0)
+
+    def _make_mover(self, regions: Regions, loop: asyncio.AbstractEventLoop) -> Mover:
+        """What carries bytes into the own arena: within the host, and from other hosts."""
+        memory, reach = self._loaded.memory, self._capacity.reach
+        regions.add(arena_region(memory, reach.memory, 0, writable=True))
+        secret = self._setting.begin.secret
+        wires = (SharedWire(regions), TcpWire(regions, self._links.data_of, secret=secret))
+        return Mover(regions, wires, self._deliver, loop=loop)
 
     def _deliver(self, event: TaskExecutorEvent) -> None:
         self._host.deliver(event)

@@ -12,9 +12,15 @@ class Links:
         self._executor = executor
         self._reach = reach
         self._dialed: dict[str, None] = {}
+        self._data: dict[str, str] = {}
+
+    def data_of(self, host: str) -> str:
+        """Give where a host's memories can be read over TCP; called by any thread."""
+        return self._data.get(host, "")
 
     def news(self, members: Members) -> tuple[list[str], list[str]]:
         """Give (endpoints to dial now, endpoints to dial no more)."""
+        self._data = {host.name: host.data for host in members.hosts if host.data}
         own = next((one for one in members.executors if one.executor == self._executor), None)
         wanted: dict[str, None] = {}
         for other in members.executors:

@@ -39,6 +39,14 @@ def check_lives(region: Region, strip: Strip) -> None:
         raise WireFailure(MoveEnd.STALE, f"units of {region.memory} began other lives")
 
 
+def begin_lives(region: Region, strip: Strip) -> None:
+    """Store which lives the units of one's own memory begin, before anything is written to them:
+    whoever still reads a former one can tell. Doing it again changes nothing.
+    """
+    if strip.lives and region.fence is not None:
+        _lives(region.fence)[units_of(strip)] = lives_of(strip)
+
+
 def wait_for_layer(
     region: Region, point: tuple[int, int], until: int, over: Callable[[], bool]
 ) -> None:
