@@ -14,6 +14,7 @@ from tercet.engine.memory import AddressRange, block_bytes, private_memory
 from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 from tercet.program.signal import signal
+from tercet.program.signal import signal
 
 
 class Model(Protocol):

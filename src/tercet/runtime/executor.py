@@ -144,12 +144,12 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     config = setting.begin.config
     opened = open_configured(config, threads=wish.threads)
     model = opened.model
-    executable = compile_model(model, opened.device, opened.options)
+    peers = config.runtime.num_executors > 1
+    executable = compile_model(model, opened.device, opened.options, signals=peers)
     context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
     birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
     phases.over("TE-Load")
     threads = _blas_threads(wish.threads) if opened.device.name == "reference" else None
-    peers = config.runtime.num_executors > 1
     memory = _map_arena(birth, executable, num_arenas=NUM_ARENAS if peers else 1)
     engine = build_engine(
         executable, shape=model.shape, memory=memory, max_slots=config.scheduling.max_slots
