@@ -35,11 +35,14 @@ def compile_model(
     model: Model,
     device: Device,
     options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
+    *,
+    signals: bool = False,
 ) -> Executable:
-    """The model ready to run on the device that its weights are stored for; it signals each layer,
-    which costs a store.
+    """The model ready to run on the device that its weights are stored for; with `signals` its
+    steps tell on the arena's clock how many layers are done.
     """
-    return device.compile(signal(model.program), model.weights(), options)
+    program = signal(model.program) if signals else model.program
+    return device.compile(program, model.weights(), options)
 
 
 def kv_block_bytes(executable: Executable) -> int:
