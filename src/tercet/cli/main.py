@@ -13,6 +13,8 @@ COMMANDS = {
     "run": ("tercet.cli.run", "Answer one prompt, without a server."),
     "chat": ("tercet.cli.chat", "Talk with a model in the terminal."),
     "bench": ("tercet.cli.bench", "Measure a server under load."),
+    "status": ("tercet.cli.status", "Show a running server: executors, hosts, transfers."),
+    "scale": ("tercet.cli.scale", "Set how many executors of each role a server has."),
     "quantize": ("tercet.cli.quantize", "Write a model in INT8, calibrated."),
     "explain": ("tercet.cli.explain", "Say what this machine can do and what would be used."),
     "models": ("tercet.cli.models", "List the models that can be served by name."),

@@ -89,6 +89,11 @@ class ClusterManager:
             failed=next((group.failed for group in self._groups if group.failed), ""),
         )
 
+    @property
+    def ready(self) -> tuple[ExecutorReady, ...]:
+        """Those that can take tasks, by id."""
+        return self._roster.ready
+
     def on(self, event: ClusterManagerEvent, now: int) -> list[Effect]:  # noqa: C901  one case each
         """Take one event and reconcile; the work is bounded by members, agents and fronts."""
         out: list[Effect] = []

@@ -79,6 +79,7 @@ class JobExecutor:
                     model=record.model,
                     usable=record.usable,
                     num_tasks=record.num_tasks,
+                    num_prompts=record.prefills.num_tasks,
                     load=record.load,
                 )
                 for record in self._fleet.all()

@@ -14,6 +14,8 @@ class ExecutorStanding(Struct, frozen=True, kw_only=True):
     usable: bool
     """A member of the cluster and connected."""
     num_tasks: int
+    num_prompts: int
+    """Prompts that it was given to compute for others and that brought no token yet."""
     load: Load
     """What it last said of itself."""
 

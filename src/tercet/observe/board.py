@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tercet.messages.wire import Load
 from tercet.observe.instruments import Counts, Histogram
+from tercet.observe.transfers import TransferCounts
 
 _SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
@@ -63,6 +64,7 @@ class Board:
         """By (name, value's name): sums of the facts' numbers."""
         self.responses = Counts()
         """By (route, status)."""
+        self.transfers = TransferCounts()
         self.loads = loads
 
     def model(self, name: str) -> ModelCounts:

@@ -16,6 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tercet.observe.board import HISTOGRAMS, Board, ExecutorLoad
+from tercet.observe.transfers import FAMILIES
 
 _PREFIXES = ("vllm:", "tercet:")
 _LABELS = ("model_name", "engine")
@@ -41,6 +42,7 @@ class Exposer(Collector):
             yield from self._gauges(prefix, loads)
             yield from self._counters(prefix)
             yield from self._histograms(prefix)
+        yield from self._transfers()
         yield from self._facts()
 
     def _gauges(self, prefix: str, loads: list[ExecutorLoad]) -> Iterator[Metric]:
@@ -107,6 +109,13 @@ class Exposer(Collector):
             for model, counts in self._board.models.items():
                 histogram = counts.histograms[name]
                 family.add_metric((model, _ALL), histogram.buckets(), histogram.total)
+            yield family
+
+    def _transfers(self) -> Iterator[Metric]:
+        for name, (story, names) in FAMILIES.items():
+            family = CounterMetricFamily(f"tercet:{name}", story, labels=names)
+            for labels, value in self._board.transfers.families[name].values.items():
+                family.add_metric(labels, value)
             yield family
 
     def _facts(self) -> Iterator[Metric]:

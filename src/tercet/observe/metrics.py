@@ -66,11 +66,16 @@ class Metrics:
         self._board.facts.add((fact.name, detail))
         for name, value in fact.values:
             self._board.sums.add((fact.name, name), value)
+        self._board.transfers.on_fact(fact)
         if fact.name == "job.ended":
             queued_s = dict(fact.values).get("queued_s")
             if queued_s is not None:
                 model = self._board.model(labels.get("model", ""))
                 model.histograms["request_queue_time_seconds"].observe(queued_s)
+
+    def transfers(self) -> dict[str, dict[str, float]]:
+        """Give what moved between executors, hosts and the pool."""
+        return self._board.transfers.picture()
 
     def responded(self, route: str, status: int) -> None:
         """Count a response; the route is one of ours, or `other`."""

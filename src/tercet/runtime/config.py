@@ -1,6 +1,6 @@
 """What can be set of a process tree, and the whole that the composition roots put together."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tercet.api.config import ApiConfig
@@ -161,3 +161,9 @@ class TreeConfig:
                 "served.",
                 parameter="chat_template",
             )
+
+
+def with_counts(config: TreeConfig, prefill: int, decode: int, colocated: int) -> TreeConfig:
+    """Give the configuration that asks for so many executors of each role."""
+    runtime = replace(config.runtime, prefill=prefill, decode=decode, replicas=colocated)
+    return replace(config, runtime=runtime)

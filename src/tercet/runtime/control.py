@@ -1,7 +1,7 @@
 """What the supervisor and its processes tell each other, and descriptors that go along.
 
     supervisor --Begin, Held, Drain, Reaped, NewZygote--> front, agent, zygote
-    front      --Beat, State, Drained, Failed--> supervisor
+    front      --Beat, State, Drained, Failed, Wanted--> supervisor
     agent      --Beat, Hold, Release, ZygoteSilent, Failed--> supervisor
     agent      --Fork--------------------> zygote
     executor   --Born, Wants-------------> agent --Go, Lend--> executor      (its birth channel)
@@ -82,6 +82,14 @@ class Beat(Struct, frozen=True, kw_only=True, tag=True):
 
 class State(Struct, frozen=True, kw_only=True, tag=True):
     ready: bool
+
+
+class Wanted(Struct, frozen=True, kw_only=True, tag=True):
+    """So many executors of each role are wanted from now on: the front's next self starts so."""
+
+    prefill: int
+    decode: int
+    colocated: int
 
 
 class Drained(Struct, frozen=True, kw_only=True, tag=True):
@@ -193,6 +201,7 @@ Note = (
     | Beat
     | State
     | Drained
+    | Wanted
     | Failed
     | Hold
     | Release

@@ -19,7 +19,8 @@ from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.cluster_machine import MakeClusterManager
 from tercet.runtime.codec import Facts
-from tercet.runtime.control import Beat, Drain, Drained, Failed
+from tercet.runtime.control import Beat, Drain, Drained, Failed, Note, Wanted
+from tercet.runtime.controls import FrontControls
 from tercet.runtime.driver import Ports
 from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
@@ -69,7 +70,16 @@ class Front:
         self._job_host.peers = self._setting.peers(
             begin.address, self._job_host.deliver, facts=self._count
         )
-        self._cluster_host.peers = self._setting.peers(CLUSTER, self._cluster_host.deliver)
+        self._cluster_host.peers = self._setting.peers(
+            CLUSTER, self._cluster_host.deliver, facts=self._count
+        )
+        self._controls = FrontControls(
+            self._jobs,
+            self._cluster,
+            self._metrics,
+            deliver=self._cluster_host.deliver,
+            keep=lambda counts: self._note(Wanted(**counts)),
+        )
         self._http: HttpServer | None = None
         self._telling = Telling()
 
@@ -91,7 +101,7 @@ class Front:
         self._service.served = (served,)
         self._metrics.serve(served.names[:1])
         config = self._begin.config.api
-        app = create_app(self._service, config, metrics=self._metrics)
+        app = create_app(self._service, config, metrics=self._metrics, controls=self._controls)
         self._http = HttpServer(app, self._sockets["http"], config=config)
         await self._http.open()
         self._control.end.setblocking(False)
@@ -99,6 +109,9 @@ class Front:
         self._beat()
         self._look()
         await asyncio.Event().wait()
+
+    def _note(self, note: Note) -> None:
+        self._control.send(note)
 
     def _beat(self) -> None:
         self._control.send(Beat())

@@ -20,7 +20,7 @@ from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Epoch
 from tercet.observe.log import Log
 from tercet.runtime.child import BEAT_S, Child, kill
-from tercet.runtime.config import TreeConfig
+from tercet.runtime.config import TreeConfig, with_counts
 from tercet.runtime.control import (
     Beat,
     Begin,
@@ -37,6 +37,7 @@ from tercet.runtime.control import (
     Release,
     Serving,
     State,
+    Wanted,
     ZygoteSilent,
     channel_from,
     channel_pair,
@@ -270,6 +271,8 @@ class Supervisor:
                 self._state(ready=ready)
             case Drained():
                 self._result = 0
+            case Wanted():
+                self._config = with_counts(self._config, note.prefill, note.decode, note.colocated)
             case Failed(sentence=sentence) if self._serving:
                 # What could be served once may be again: it is tried on.
                 self._log.line("error", "tree.failed", told_by=child.kind, why=sentence)
