@@ -14,7 +14,6 @@ from tercet.engine.memory import AddressRange, block_bytes, private_memory
 from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 from tercet.program.signal import signal
-from tercet.program.signal import signal
 
 
 class Model(Protocol):
@@ -35,14 +34,11 @@ def compile_model(
     model: Model,
     device: Device,
     options: CompileOptions = CompileOptions(),  # noqa: B008  frozen
-    *,
-    signals: bool = False,
 ) -> Executable:
-    """The model ready to run on the device that its weights are stored for; with `signals` its
-    steps tell on the arena's clock how many layers are done.
+    """The model ready to run on the device that its weights are stored for; it signals each layer,
+    which costs a store.
     """
-    program = signal(model.program) if signals else model.program
-    return device.compile(program, model.weights(), options)
+    return device.compile(signal(model.program), model.weights(), options)
 
 
 def kv_block_bytes(executable: Executable) -> int:

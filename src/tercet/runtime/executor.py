@@ -145,7 +145,7 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     opened = open_configured(config, threads=wish.threads)
     model = opened.model
     peers = config.runtime.num_executors > 1
-    executable = compile_model(model, opened.device, opened.options, signals=peers)
+    executable = compile_model(model, opened.device, opened.options)
     context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
     birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
     phases.over("TE-Load")
