@@ -21,8 +21,12 @@ from tercet.messages.events import (
     Spawned,
     SpawnFailed,
 )
-from tercet.messages.wire import ExecutorReady
+from tercet.messages.kv import Host
+from tercet.messages.wire import ExecutorReady, Members
+from tercet.models.image.shelf import Shelf
 from tercet.runtime.agent_machine import MakeNodeAgent
+from tercet.runtime.agent_memory import AgentMemories
+from tercet.runtime.arenas import Arenas
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.control import (
     Beat,
@@ -47,11 +51,13 @@ from tercet.runtime.cores import threads_each, usable_cores
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.lendings import Lendings
-from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
+from tercet.runtime.model_blocks import ModelBlocks, image_of
+from tercet.runtime.opening import cache_of
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+from tercet.wires.tcp_server import Limits
 
 SAMPLE_S = 0.1
 STATUS_WAIT_S = 0.1
@@ -72,17 +78,42 @@ class Agent:
         self._listener = socket.socket(fileno=descriptors[begin.address])
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
         self._residents: dict[ExecutorId, Resident] = {}
-        self._budget: MemoryBudget | None = None
+        self._arenas = Arenas(begin.config.runtime, self._setting.log)
         self._threads = self._share_cores()
         host = begin.address.removeprefix("agent/")
-        self._lendings = Lendings(host, sealed_max=begin.config.runtime.num_executors)
+        runtime = begin.config.runtime
+        self._lendings = Lendings(host, sealed_max=runtime.num_executors)
+        self._memories = AgentMemories(
+            host, self._deliver, secret=begin.secret, loop=asyncio.get_running_loop()
+        )
+        data = ""
+        if runtime.data_address is not None:
+            limits = Limits(bytes_per_s=runtime.data_bytes_per_s, latency_s=runtime.data_latency_s)
+            data = self._memories.serve(runtime.data_address, limits)
+        self._images = ModelBlocks(
+            Shelf(cache_of(begin.config)),
+            host=host,
+            regions=self._memories.regions,
+            deliver=self._deliver,
+        )
         self._loop = asyncio.get_running_loop()
         construction = MakeNodeAgent(
             config=begin.config.node_agent,
             address=begin.address,
             next_executor=begin.next_executor,
+            image=image_of(begin.config),
+            host=Host(name=host, agent=begin.address, data=data),
         )
-        ports = Ports(spawn=self._spawn, kill=self._kill, forget=self._forget, fact=self._tell)
+        ports = Ports(
+            spawn=self._spawn,
+            kill=self._kill,
+            forget=self._forget,
+            move=self._memories.mover.move,
+            sum=self._memories.mover.sum,
+            open_image=self._images.open,
+            seal_image=self._images.seal,
+            fact=self._tell,
+        )
         self._host = self._setting.host(
             begin.address, construction.make(), construction, ports=ports
         )
@@ -93,6 +124,8 @@ class Agent:
         """Work until the process is killed."""
         for note, descriptors in held:
             self._adopt(note, descriptors)
+        if image := image_of(self._begin.config) or self._begin.config.image:
+            self._images.offer(image)
         await self._peers.serve(self._listener)
         self._peers.dial(self._begin.names[CLUSTER])
         self._control.end.setblocking(False)
@@ -108,14 +141,18 @@ class Agent:
         self._deliver(event)
         if isinstance(event, Received) and isinstance(event.message, ExecutorReady):
             self._share(event.message)
+        elif isinstance(event, Received) and isinstance(event.message, Members):
+            hosts = event.message.hosts
+            self._memories.hosts({host.name: host.data for host in hosts if host.data})
 
     def _share(self, ready: ExecutorReady) -> None:
         """Lend the arena of one that serves to the others of its host, and theirs to it."""
         resident = self._residents.get(ready.executor)
         layout = ready.reach.layout
-        if resident is None or layout is None or self._begin.config.runtime.num_executors == 1:
+        if resident is None or layout is None:
             return
         arena = arena_layout(layout.block_bytes, ready.num_blocks)
+        self._memories.add_arena(resident, arena)
         others = [one for one in self._residents.values() if one is not resident and not one.dead]
         self._lendings.add(resident, arena, others)
 
@@ -247,8 +284,8 @@ class Agent:
     def _lend(self, resident: Resident, wants: Wants) -> None:
         """Hand over an arena at once; its memory is brought in beside everything else."""
         try:
-            budget = self._budget_for(wants)
-            layout = arena_layout(wants.block_bytes, budget.num_blocks)
+            num_blocks = self._arenas.num_blocks(wants, self._residents.values())
+            layout = arena_layout(wants.block_bytes, num_blocks)
             arena = make_arena(f"tercet-kv-{resident.executor}", layout, populate=False)
         except Invalid as error:
             self._failed(resident, Failed(sentence=error.sentence, code=error.code))
@@ -260,7 +297,7 @@ class Agent:
         resident.parts["arena"] = arena
         self._hold(resident)
         if resident.birth is not None:
-            note = Lend(block_bytes=wants.block_bytes, num_blocks=budget.num_blocks)
+            note = Lend(block_bytes=wants.block_bytes, num_blocks=num_blocks)
             resident.birth.send(note, (arena,))
             resident.parts["channel"] = os.dup(resident.birth.fileno())
             self._hold(resident)  # from now on the channel outlives this agent
@@ -284,25 +321,6 @@ class Agent:
         self._setting.log.line("error", "arena.failed", executor=resident.executor, why=why)
         resident.why = f"there is no memory for its arena: {why}"
         resident.kill()
-
-    def _budget_for(self, wants: Wants) -> MemoryBudget:
-        if self._budget is None:
-            runtime = self._begin.config.runtime
-            self._budget = plan_memory(
-                block_bytes=wants.block_bytes,
-                context_max=wants.context_max,
-                replicas=runtime.num_executors,
-                fraction=runtime.memory_fraction,
-                asked_bytes=runtime.kv_cache_memory_bytes,
-                free_bytes=free_memory() + self._lent_bytes(),
-            )
-            self._setting.log.line("info", "memory.budget", said=self._budget.sentence)
-        return self._budget
-
-    def _lent_bytes(self) -> int:
-        """What a former self lent already: part of what the budget shares out."""
-        arenas = [resident.parts.get("arena") for resident in self._residents.values()]
-        return sum(os.fstat(arena).st_blocks * 512 for arena in arenas if arena is not None)
 
     # life and death
 
@@ -338,6 +356,7 @@ class Agent:
 
     def _forget(self, effect: Forget) -> None:
         resident = self._residents.pop(effect.executor, None)
+        self._memories.remove_arena(effect.executor)
         if resident is not None:
             if resident.birth is not None:
                 self._loop.remove_reader(resident.birth.fileno())

@@ -3,8 +3,10 @@
 from msgspec import Struct
 
 from tercet.base.ids import Address
+from tercet.messages.kv import Host
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.node_agent.machine import NodeAgent
+from tercet.pool.config import PoolConfig
 
 
 class MakeNodeAgent(Struct, frozen=True, kw_only=True, tag=True):
@@ -12,6 +14,8 @@ class MakeNodeAgent(Struct, frozen=True, kw_only=True, tag=True):
     address: Address
     next_executor: int
     image: str = ""
+    host: Host | None = None
+    pool: PoolConfig | None = None
 
     def make(self) -> NodeAgent:
         return NodeAgent(
@@ -19,4 +23,6 @@ class MakeNodeAgent(Struct, frozen=True, kw_only=True, tag=True):
             address=self.address,
             next_executor=self.next_executor,
             image=self.image,
+            host=self.host,
+            pool=self.pool,
         )

@@ -66,6 +66,12 @@ class RuntimeConfig:
     """How much of the memory that is free at start KV arenas may take, all together."""
     shutdown_timeout_s: float = 30.0
     """After the first SIGTERM, running jobs may take so long to finish."""
+    data_address: str | None = None
+    """Where this host's memories are served to other hosts; absent: only within the host."""
+    data_bytes_per_s: float = 0.0
+    """For tests and demonstrations: what the wire between hosts lets through; 0: all."""
+    data_latency_s: float = 0.0
+    """The same: what it adds before each answer."""
     record: str | None = None
     """An empty or new folder where every machine's recording goes."""
     check: bool = False
@@ -135,6 +141,8 @@ class TreeConfig:
     """What clients may call the model; none: its own name."""
     chat_template: str | None = None
     """Text of a template that replaces the model's own."""
+    image: str = ""
+    """Key of the model's image, which this host lends to others that join; empty: it does not."""
     context_max: int | None = None
     """Serve shorter contexts than the model's."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)

@@ -6,9 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tercet.messages.images import ImageHeld, ImageOpened, ImageSealed, OpenImage, SealImage
+from tercet.messages.images import IMAGE, ImageHeld, ImageOpened, ImageSealed, OpenImage, SealImage
 from tercet.models.image.incoming import IncomingImage, hold_for_lending
 from tercet.models.image.shelf import Shelf
+from tercet.runtime.config import TreeConfig
 from tercet.wires.contract import Region
 from tercet.wires.regions import Regions
 
@@ -82,6 +83,13 @@ class ModelBlocks:
 
     def _memory(self, key: str) -> str:
         return f"{self._host}/image/{key}"
+
+
+def image_of(config: TreeConfig) -> str:
+    """Give the key of the image by which the configuration names its model; empty: it names a
+    checkpoint, of which every host makes its own image.
+    """
+    return config.model.removeprefix(IMAGE) if config.model.startswith(IMAGE) else ""
 
 
 def _forget(data: NDArray[Any]) -> None:

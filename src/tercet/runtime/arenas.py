@@ -1,0 +1,40 @@
+"""How large the arenas of a host are: decided once, by the first executor that knows its model."""
+
+import os
+from collections.abc import Iterable
+
+from tercet.observe.log import Log
+from tercet.runtime.config import RuntimeConfig
+from tercet.runtime.control import Wants
+from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
+from tercet.runtime.residents import Resident
+
+
+class Arenas:
+    """One for an agent."""
+
+    def __init__(self, runtime: RuntimeConfig, log: Log) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._budget: MemoryBudget | None = None
+
+    def num_blocks(self, wants: Wants, residents: Iterable[Resident]) -> int:
+        """Give the blocks of each arena; `Invalid` if there is no memory for one context."""
+        if self._budget is None:
+            runtime = self._runtime
+            self._budget = plan_memory(
+                block_bytes=wants.block_bytes,
+                context_max=wants.context_max,
+                replicas=runtime.num_executors,
+                fraction=runtime.memory_fraction,
+                asked_bytes=runtime.kv_cache_memory_bytes,
+                free_bytes=free_memory() + _lent_bytes(residents),
+            )
+            self._log.line("info", "memory.budget", said=self._budget.sentence)
+        return self._budget.num_blocks
+
+
+def _lent_bytes(residents: Iterable[Resident]) -> int:
+    """What a former self of the agent lent already: part of what the budget shares out."""
+    arenas = [resident.parts.get("arena") for resident in residents]
+    return sum(os.fstat(arena).st_blocks * 512 for arena in arenas if arena is not None)
