@@ -7,10 +7,13 @@ the lock, and the next maker begins with what was left.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+LOOK_S = 0.01
 
 
 @contextmanager
@@ -19,14 +22,27 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "r+b") as file:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_at(descriptor, path):
+            if _locked_at(descriptor, path):
                 try:
                     yield file
                 finally:
                     if is_at(descriptor, path):
                         path.unlink()
                 return
+
+
+def _locked_at(descriptor: int, path: Path) -> bool:
+    """Wait for the lock on the file that lies at the path; False once it lies there no more. Its
+    maker may rename it and share the lock with readers for ever: who waits for that waits in vain.
+    """
+    while is_at(descriptor, path):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+        else:
+            return is_at(descriptor, path)
+    return False
 
 
 @contextmanager

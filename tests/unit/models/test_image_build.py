@@ -1,7 +1,9 @@
 """Model images: what is built, what is refused, and what is never used."""
 
+import fcntl
 import os
 import struct
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from small_models import TINY, tiny_tensors, write_folder, write_gguf
 from tercet.base.errors import Invalid
 from tercet.models.checkpoints.contract import F32
 from tercet.models.config import ModelCacheConfig
+from tercet.models.locks import locked_file
 from tercet.models.opened import OpenedModel
 from tercet.program.recipes import evaluate
 
@@ -226,3 +229,24 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where a folder should be")
     with pytest.raises(Invalid, match=r"model image of \d+ MiB cannot be written to .*images"):
         open_float32(TINY, cache=ModelCacheConfig(folder=tmp_path / "cache"))
+
+
+def test_who_waits_for_a_builder_goes_on_though_the_image_stays_in_use(tmp_path: Path) -> None:
+    """The builder keeps a shared lock on what it made, for as long as it maps it."""
+    path, other = tmp_path / "x.partial", tmp_path / "x.image"
+    waiting, entered = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        with locked_file(path):
+            entered.set()
+
+    with path.open("w+b") as builder:
+        fcntl.flock(builder, fcntl.LOCK_EX)
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        waiting.wait()
+        path.rename(other)
+        fcntl.flock(builder, fcntl.LOCK_SH)
+        assert entered.wait(20)
+        waiter.join()
