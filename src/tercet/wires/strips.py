@@ -4,6 +4,8 @@ The bytes of a strip are numbered in the order of its units, 0 to size; source a
 number the same bytes alike, however differently they lie.
 """
 
+import ctypes
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,3 +99,8 @@ def _within(strip: Strip, number: int, low: int, length: int) -> Strip:
 def _run(strip: Strip, first: int, last: int) -> Strip:
     units, lives = strip.units[4 * first : 4 * last], strip.lives[4 * first : 4 * last]
     return Strip(strip.memory, strip.start, strip.stride, strip.length, units, lives)
+
+
+def view_at(address: int, size: int) -> memoryview:
+    """Mapped memory as bytes; the caller keeps it mapped."""
+    return memoryview((ctypes.c_uint8 * size).from_address(address)).cast("B")

@@ -10,7 +10,6 @@ server                                client
   ── tail: end, fold (16) ─────────────▶    STALE: the source began another life meanwhile
 """
 
-import ctypes
 import hashlib
 import hmac
 import secrets
@@ -26,6 +25,7 @@ from msgspec import Struct
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import Strip
 from tercet.wires.contract import Region
+from tercet.wires.strips import view_at
 
 MAGIC = b"TCTWIRE1"
 HEAD = struct.Struct("<B7xQQ")
@@ -177,9 +177,7 @@ def _through(
             raise TimeoutError
 
 
-@lru_cache(maxsize=256)
-def _view(address: int, size: int) -> memoryview:
-    return memoryview((ctypes.c_uint8 * size).from_address(address)).cast("B")
+_view = lru_cache(maxsize=256)(view_at)
 
 
 def views_of(region: Region, places: Sequence[tuple[int, int]]) -> list[memoryview]:

@@ -11,9 +11,9 @@ import uvloop
 from tercet.base.ids import Address, Epoch, TaskId
 from tercet.messages.events import PeerGone, PeerJoined, Received
 from tercet.messages.wire import CancelTask
+from tercet.runtime.endpoints import listen
 from tercet.runtime.frames import FrameLimits
 from tercet.runtime.identity import Identity
-from tercet.runtime.listening import listen
 from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
 
 FRONT, EXECUTOR = Address("front/0"), Address("executor/1")

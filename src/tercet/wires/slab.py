@@ -1,0 +1,161 @@
+"""A file that is a memory: extents read and written past the page cache, notes beside them.
+
+Extents begin at multiples of 4096 bytes and their last unit is filled up with zeros. Memory that is
+aligned goes to the disk as it lies; other memory goes through buffers that are. Where the
+filesystem refuses O_DIRECT the file is used with the page cache, and `direct` says so. Notes are
+small and go through the page cache always: they share no page with extents.
+"""
+
+import errno
+import mmap
+import os
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from tercet.base.errors import must
+from tercet.messages.events import MoveEnd
+from tercet.messages.kv import Strip
+from tercet.wires.contract import WireFailure
+from tercet.wires.strips import view_at
+from tercet.wires.sums import copy
+
+UNIT_BYTES = 4096
+BUFFER_BYTES = 4 << 20
+_BUFFERS = 4
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
+_ONE = b"\0\0\0\0"
+_Call = Callable[[int, list[memoryview], int], int]
+
+
+class Slab:
+    """Used by many threads at once, each for an extent of its own."""
+
+    def __init__(self, path: Path, size: int, *, head: bytes) -> None:
+        """The file with this head at its begin, of this size; another file there is begun anew.
+
+        `OSError` where there is no room, or no right to write.
+        """
+        self.path = path
+        self.size = -(-size // UNIT_BYTES) * UNIT_BYTES
+        self._notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._begin(head)
+            self._extents, self.direct = self._open_direct()
+        except OSError:
+            os.close(self._notes)
+            raise
+        self._buffers: queue.LifoQueue[mmap.mmap] = queue.LifoQueue()
+        for _ in range(_BUFFERS):
+            self._buffers.put(mmap.mmap(-1, BUFFER_BYTES))
+
+    def close(self) -> None:
+        """Nobody may use it any more."""
+        os.close(self._notes)
+        os.close(self._extents)
+
+    def write(self, address: int, length: int, at: int) -> None:
+        """Memory to disk; FULL where it does not take it."""
+        done = 0
+        for address_of, count, whole in self._pieces(address, length):
+            if whole:
+                self._through(os.pwritev, view_at(address_of, count), at + done)
+            else:
+                with self._buffer() as (buffer, place):
+                    padded = -(-count // UNIT_BYTES) * UNIT_BYTES
+                    _copy(address_of, place, count)
+                    buffer[count:padded] = bytes(padded - count)
+                    self._through(os.pwritev, buffer[:padded], at + done)
+            done += count
+
+    def read(self, address: int, length: int, at: int) -> None:
+        """Disk to memory."""
+        done = 0
+        for address_of, count, whole in self._pieces(address, length):
+            if whole:
+                self._through(os.preadv, view_at(address_of, count), at + done)
+            else:
+                with self._buffer() as (buffer, place):
+                    padded = -(-count // UNIT_BYTES) * UNIT_BYTES
+                    self._through(os.preadv, buffer[:padded], at + done)
+                    _copy(place, address_of, count)
+            done += count
+
+    def note(self, said: bytes, at: int) -> None:
+        """Write a few bytes outside all extents."""
+        try:
+            os.pwrite(self._notes, said, at)
+        except OSError as error:
+            raise _failure(error) from None
+
+    def notes(self, at: int, size: int, step: int = 1 << 20) -> Iterator[bytes]:
+        """What lies there, piece by piece."""
+        for begin in range(at, at + size, step):
+            try:
+                yield os.pread(self._notes, min(step, at + size - begin), begin)
+            except OSError as error:
+                raise _failure(error) from None
+
+    def _begin(self, head: bytes) -> None:
+        found = os.pread(self._notes, len(head), 0)
+        if found != head:
+            os.ftruncate(self._notes, 0)
+        if found != head or os.fstat(self._notes).st_size != self.size:
+            os.ftruncate(self._notes, self.size)
+            os.posix_fallocate(self._notes, 0, self.size)
+        os.pwrite(self._notes, head, 0)
+
+    def _open_direct(self) -> tuple[int, bool]:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC), True
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC), False
+
+    def _pieces(self, address: int, length: int) -> Iterator[tuple[int, int, bool]]:
+        """(address, bytes, whether the disk can take them from there)."""
+        aligned = address % UNIT_BYTES == 0
+        whole = length // UNIT_BYTES * UNIT_BYTES if aligned else 0
+        if whole:
+            yield address, whole, True
+        for begin in range(whole, length, BUFFER_BYTES):
+            yield address + begin, min(BUFFER_BYTES, length - begin), False
+
+    def _through(
+        self,
+        call: _Call,
+        view: memoryview,
+        at: int,
+    ) -> None:
+        must(at % UNIT_BYTES == 0, f"an extent at byte {at}")
+        done = 0
+        while done < len(view):
+            try:
+                count = call(self._extents, [view[done:]], at + done)
+            except OSError as error:
+                raise _failure(error) from None
+            if count <= 0:
+                raise WireFailure(MoveEnd.GONE, f"{self.path} ends before byte {at + len(view)}")
+            done += count
+
+    @contextmanager
+    def _buffer(self) -> Iterator[tuple[memoryview, int]]:
+        page = self._buffers.get()
+        try:
+            yield memoryview(page), np.frombuffer(page, np.uint8).ctypes.data
+        finally:
+            self._buffers.put(page)
+
+
+def _copy(source: int, target: int, count: int) -> None:
+    strip = Strip("", 0, 0, count, _ONE)
+    copy(source, strip, target, strip)
+
+
+def _failure(error: OSError) -> WireFailure:
+    end = MoveEnd.FULL if error.errno in _NO_ROOM else MoveEnd.GONE
+    return WireFailure(end, str(error))
