@@ -78,8 +78,9 @@ class Mover:
         if wire is None:
             return Moved(ticket=ticket, end=MoveEnd.GONE)
         try:
-            with self._regions.hold(move.target.memory) as target:
-                begin_lives(target, move.target)
+            if move.target.lives:  # a disk has none
+                with self._regions.hold(move.target.memory) as target:
+                    begin_lives(target, move.target)
             done = wire.carry(move)
         except WireFailure as failure:
             return Moved(ticket=ticket, end=failure.end, wire=wire.name)
