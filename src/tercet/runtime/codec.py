@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, msgpack
 
+from tercet.base.ids import Address
 from tercet.messages.effects import Effect, Fact
 from tercet.messages.events import Event
 from tercet.messages.wire import Hello, Message
@@ -16,7 +17,28 @@ class Facts(Struct, frozen=True, kw_only=True, tag=True):
     facts: tuple[Fact, ...]
 
 
-Parcel = Message | Facts
+class StillHere(Struct, frozen=True, tag=True):
+    """Said each second over connections between hosts, so that silence means something."""
+
+
+class Join(Struct, frozen=True, kw_only=True, tag=True):
+    """A host asks the cluster what it is to be a part of."""
+
+    host: str
+
+
+class Welcome(Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to `Join`."""
+
+    cluster: str
+    """Another one whenever the cluster was started anew: its hosts begin anew too."""
+    config: bytes
+    """A `TreeConfig`, without what is the first host's own."""
+    endpoints: dict[Address, str]
+    """Where the first host's machines are reached."""
+
+
+Parcel = Message | Facts | StillHere | Join | Welcome
 """What a frame holds once both hellos were good."""
 
 

@@ -5,12 +5,25 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tercet.base.ids import Address, Epoch
-from tercet.runtime.codec import Malformed, Parcel, decode_hello, decode_parcel, encode
+from tercet.runtime.codec import (
+    Malformed,
+    Parcel,
+    StillHere,
+    decode_hello,
+    decode_parcel,
+    encode,
+)
 from tercet.runtime.frames import FrameLimits, Frames
 from tercet.runtime.identity import NONCE_BYTES, Identity, Side, nonce
 
+_STILL_HERE = encode(StillHere())
 HELLO_TIMEOUT_S = 5.0
 """A connection whose hello is not complete by then ends (the peer may be stopped)."""
+
+
+BEAT_S = 1.0
+SILENT_LOOKS_MAX = 5
+"""A host that sends nothing for so many beats is gone; it may be cut off rather than dead."""
 
 
 class ConnectionOwner(Protocol):
@@ -37,9 +50,19 @@ class Connection:
     """Both directions of one stream between two machines; `peer` is known once it is open."""
 
     def __init__(
-        self, identity: Identity, side: Side, owner: ConnectionOwner, limits: FrameLimits
+        self,
+        identity: Identity,
+        side: Side,
+        owner: ConnectionOwner,
+        limits: FrameLimits,
+        *,
+        remote: bool = False,
     ) -> None:
+        """`remote`: the peer is on another host, whose end no kernel tells of."""
         self.peer: Peer | None = None
+        self._remote = remote
+        self._silent_looks = 0
+        self._bytes_seen = 0
         self.frames = Frames(limits)
         self._identity = identity
         self._side: Side = side
@@ -110,6 +133,20 @@ class Connection:
         self.frames.on_frame = self._take
         if not self._owner.opened(self):
             self.abort()
+        elif self._remote:
+            self._beat()
+
+    def _beat(self) -> None:
+        """Say that we are here, and see whether the peer is; our own sleep is one look."""
+        if self.frames.bytes_in != self._bytes_seen:
+            self._bytes_seen = self.frames.bytes_in
+            self._silent_looks = 0
+        self._silent_looks += 1
+        if self._silent_looks > SILENT_LOOKS_MAX:
+            self.abort()
+            return
+        self.frames.send(_STILL_HERE)
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def _take(self, payload: bytes) -> None:
         try:
@@ -117,7 +154,8 @@ class Connection:
         except Malformed:
             self.abort()
             return
-        self._owner.received(self, parcel)
+        if not isinstance(parcel, StillHere):
+            self._owner.received(self, parcel)
 
     def _end(self) -> None:
         if self._timer is not None:

@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 
 import tercet
+from tercet.base.ids import Address, ExecutorId
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.cluster_manager.standing import MemberStanding
+from tercet.job_executor.fleet import executor_at
 from tercet.job_executor.machine import JobExecutor
 from tercet.job_executor.standing import ExecutorStanding
+from tercet.messages.effects import Fact
 from tercet.messages.events import ClusterManagerEvent, TargetsSet
 from tercet.messages.wire import ExecutorReady, Role
 from tercet.observe.metrics import Metrics
@@ -32,11 +35,20 @@ class FrontControls:
         self._deliver = deliver
         self._keep = keep
         self._began = time.monotonic()
+        self._books: dict[ExecutorId, dict[str, float]] = {}
+        """What executors that are members last told of their blocks."""
+
+    def heard(self, sender: Address, fact: Fact) -> None:
+        """Take note of what an executor tells of itself."""
+        number = executor_at(sender)
+        if fact.name == "cache.books" and number is not None:
+            self._books[number] = dict(fact.values)
 
     def status(self) -> Mapping[str, object]:
         jobs, cluster = self._jobs.standing(), self._cluster.standing()
         known = {one.executor: one for one in jobs.executors}
         ready = {one.executor: one for one in self._cluster.ready}
+        self._books = {number: books for number, books in self._books.items() if number in ready}
         models: dict[str, dict[str, int]] = {}
         for model, role, count in cluster.wanted:
             models.setdefault(model, {})[role.value] = count
@@ -64,6 +76,7 @@ class FrontControls:
             ],
             "executors": [
                 _executor(one, ready.get(one.executor), known.get(one.executor))
+                | {"cache": self._books.get(one.executor, {})}
                 for one in cluster.members
             ],
             "transfers": self._metrics.transfers(),

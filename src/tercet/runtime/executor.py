@@ -37,11 +37,11 @@ from tercet.runtime.borrowing import NUM_ARENAS, Borrowing, arena_region
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
+from tercet.runtime.endpoints import listen
 from tercet.runtime.engine_thread import EngineThread, Threads
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
 from tercet.runtime.links import Links
-from tercet.runtime.listening import listen
 from tercet.runtime.mover import Mover
 from tercet.runtime.opening import Opened, open_configured
 from tercet.runtime.peers import PeerEvent
@@ -241,6 +241,8 @@ class _Executor:
         self._role = wish.role
         self._capacity = loaded.capacity
         self._facts: list[Fact] = []
+        self._books: Fact | None = None
+        """What it last told of its blocks."""
 
     async def serve(self, lender: Channel) -> None:
         """Serve until the process is killed; `lender`: where the agent lends memory."""
@@ -357,6 +359,10 @@ class _Executor:
         asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def _send_facts(self) -> None:
+        books = self._machine.books()
+        if books != self._books:
+            self._books = books
+            self._note(books)
         if self._facts:
             self._peers.send_facts(Facts(facts=tuple(self._facts)), to="front/")
             self._facts.clear()

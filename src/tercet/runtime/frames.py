@@ -34,6 +34,8 @@ class Frames(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._closing = False
+        self.bytes_in = 0
+        """So many have come: who looks twice sees whether the peer still sends."""
         self.on_open: Callable[[], None] = _nothing
         self.on_frame: Callable[[bytes], None] = _ignore
         self.on_end: Callable[[], None] = _nothing
@@ -45,6 +47,7 @@ class Frames(asyncio.Protocol):
         self.on_open()
 
     def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
         if self._rest:
             data = self._rest + data
         start, size = 0, len(data)

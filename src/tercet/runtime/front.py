@@ -150,9 +150,10 @@ class Front:
         self._metrics.on_fact(fact)
         self._setting.log.on_fact(fact)
 
-    def _count(self, _: Address, facts: Facts) -> None:
+    def _count(self, sender: Address, facts: Facts) -> None:
         for fact in facts.facts:
             self._metrics.on_fact(fact)
+            self._controls.heard(sender, fact)
 
 
 def main(descriptor: int) -> None:

@@ -4,16 +4,7 @@ import socket
 
 from tercet.base.errors import Invalid
 
-_UNIX_BACKLOG = 512
 _HTTP_BACKLOG = 2048
-
-
-def listen(name: str) -> socket.socket:
-    """Give a socket that listens in the abstract namespace: no file, gone with its last holder."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind("\0" + name)
-    listener.listen(_UNIX_BACKLOG)
-    return listener
 
 
 def listen_http(host: str, port: int) -> socket.socket:

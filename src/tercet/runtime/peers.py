@@ -1,6 +1,7 @@
 """All connections of one machine: at most one open connection for each peer address.
 
-A machine listens on a socket of its own and dials others by name. Sending to a peer that is not
+A machine listens on sockets of its own and dials others' endpoints, on its host and on others,
+with the same hellos. Sending to a peer that is not
 connected drops the message (the contract of `Send`): machines recover by `PeerGone` and repetition.
 """
 
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from tercet.base.ids import Address
 from tercet.messages.events import PeerGone, PeerJoined, Received
 from tercet.messages.wire import Message
-from tercet.runtime.codec import Facts, Parcel
+from tercet.runtime.codec import Facts, Join, Parcel, StillHere, Welcome
 from tercet.runtime.connection import Connection
+from tercet.runtime.endpoints import connect, is_remote
 from tercet.runtime.frames import FrameLimits
 from tercet.runtime.identity import Identity
 
@@ -42,14 +44,17 @@ class Peers:
         *,
         config: PeersConfig,
         facts: Callable[[Address, Facts], None] | None = None,
+        aside: Callable[[Address, Join | Welcome], Welcome | None] | None = None,
     ) -> None:
+        """`aside` hears what is said about the cluster itself, and may answer."""
+        self._aside = aside
         self._identity = identity
         self._deliver = deliver
         self._config = config
         self._facts = facts
         self._open: dict[Address, Connection] = {}
         self._accepted = 0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._dialers: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -57,16 +62,20 @@ class Peers:
         """Accept peers on an inherited listening socket until `close`."""
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
-        self._server = await loop.create_unix_server(self._accept, sock=listener, backlog=512)
+        if listener.family == socket.AF_UNIX:
+            server = await loop.create_unix_server(self._accept, sock=listener, backlog=512)
+        else:
+            server = await loop.create_server(self._accept_remote, sock=listener, backlog=512)
+        self._servers.append(server)
 
-    def dial(self, name: str) -> None:
-        """Keep a connection with whoever listens under this abstract name, until `hang_up`."""
-        if name not in self._dialers:
-            self._dialers[name] = asyncio.get_running_loop().create_task(self._keep(name))
+    def dial(self, endpoint: str) -> None:
+        """Keep a connection with whoever listens there, until `hang_up`."""
+        if endpoint not in self._dialers:
+            self._dialers[endpoint] = asyncio.get_running_loop().create_task(self._keep(endpoint))
 
-    def hang_up(self, name: str) -> None:
+    def hang_up(self, endpoint: str) -> None:
         """Dial it no more; a connection that stands stays until either end is gone."""
-        task = self._dialers.pop(name, None)
+        task = self._dialers.pop(endpoint, None)
         if task is not None:
             task.cancel()
 
@@ -75,6 +84,12 @@ class Peers:
         connection = self._open.get(to)
         if connection is not None:
             connection.send(message)
+
+    def say(self, to: Address, parcel: Join) -> None:
+        """Say something about the cluster itself to a peer that is connected."""
+        connection = self._open.get(to)
+        if connection is not None:
+            connection.send(parcel)
 
     def send_facts(self, facts: Facts, *, to: str) -> None:
         """Give facts to every connected peer whose address begins so."""
@@ -92,8 +107,8 @@ class Peers:
             task.cancel()
         for connection in list(self._open.values()):
             connection.close()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await asyncio.gather(*self._dialers.values(), return_exceptions=True)
 
     def opened(self, connection: Connection) -> bool:
@@ -118,6 +133,13 @@ class Peers:
             if self._facts is not None:
                 self._facts(peer.address, parcel)
             return
+        if isinstance(parcel, Join | Welcome):
+            answer = None if self._aside is None else self._aside(peer.address, parcel)
+            if answer is not None:
+                connection.send(answer)
+            return
+        if isinstance(parcel, StillHere):
+            return
         self._deliver(Received(sender=peer.address, epoch=peer.epoch, message=parcel))
 
     def closed(self, connection: Connection) -> None:
@@ -130,8 +152,13 @@ class Peers:
             if not self._closed:
                 self._deliver(PeerGone(peer=peer.address, epoch=peer.epoch))
 
-    def _accept(self) -> asyncio.BaseProtocol:
-        connection = Connection(self._identity, "listen", _Accepted(self), self._config.limits)
+    def _accept_remote(self) -> asyncio.BaseProtocol:
+        return self._accept(remote=True)
+
+    def _accept(self, *, remote: bool = False) -> asyncio.BaseProtocol:
+        connection = Connection(
+            self._identity, "listen", _Accepted(self), self._config.limits, remote=remote
+        )
         self._accepted += 1
         if self._accepted > self._config.connections_max:
             connection.frames.on_open = connection.frames.abort
@@ -141,16 +168,18 @@ class Peers:
         """Count one accepted connection less."""
         self._accepted -= 1
 
-    async def _keep(self, name: str) -> None:
+    async def _keep(self, endpoint: str) -> None:
         loop = asyncio.get_running_loop()
         delay = self._config.redial_s_min
+        remote = is_remote(endpoint)
         while True:
             dialed = _Dialed(self, loop.create_future())
-            connection = Connection(self._identity, "dial", dialed, self._config.limits)
+            connection = Connection(
+                self._identity, "dial", dialed, self._config.limits, remote=remote
+            )
             try:
-                stream = _connect(name)
-                await loop.create_unix_connection(lambda c=connection: c.frames, sock=stream)  # type: ignore[misc]
-            except OSError:
+                await connect(endpoint, lambda c=connection: c.frames)  # type: ignore[misc]
+            except OSError:  # TimeoutError too
                 pass
             else:
                 await dialed.end
@@ -194,14 +223,3 @@ class _Dialed:
         self.peers.closed(connection)
         if not self.end.done():
             self.end.set_result(None)
-
-
-def _connect(name: str) -> socket.socket:
-    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        stream.setblocking(False)
-        stream.connect("\0" + name)
-    except OSError:
-        stream.close()
-        raise
-    return stream

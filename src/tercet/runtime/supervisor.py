@@ -42,9 +42,10 @@ from tercet.runtime.control import (
     channel_from,
     channel_pair,
 )
+from tercet.runtime.endpoints import listen, unix
 from tercet.runtime.holdings import Holdings
 from tercet.runtime.launch import launch
-from tercet.runtime.listening import listen, listen_http
+from tercet.runtime.listening import listen_http
 from tercet.runtime.process import (
     adopt_orphans,
     allow_many_descriptors,
@@ -138,7 +139,7 @@ class Supervisor:
         self._listeners["http"] = listen_http(runtime.host, runtime.port)
         unique = secrets.token_hex(8)
         for address in (FRONT, CLUSTER, AGENT):
-            self._names[address] = f"tercet-{unique}-{address}"
+            self._names[address] = unix(f"tercet-{unique}-{address}")
             self._listeners[address] = listen(self._names[address])
 
     def _start(self, kind: str) -> None:

@@ -67,8 +67,8 @@ class Asker:
         return self._book.num_holding
 
     @property
-    def active(self) -> bool:
-        return len(self._book) > 0
+    def num_fetches(self) -> int:
+        return len(self._book)
 
     def held_blocks(self) -> Iterator[BlockId]:
         return self._book.held_blocks()

@@ -160,6 +160,21 @@ class TaskExecutor:
             self.capacity.num_blocks,
         )
 
+    def books(self) -> Fact:
+        """Say where all blocks are, and what stands between this executor and others."""
+        stats, partners = self.cache.stats(), self.partners
+        values = (
+            ("free", stats.free),
+            ("held", stats.held),
+            ("cached", stats.cached),
+            ("total", stats.total),
+            ("tokens_asked", stats.tokens_asked),
+            ("tokens_hit", stats.tokens_hit),
+            ("evictions", stats.evictions),
+            *partners.counts(),
+        )
+        return Fact(name="cache.books", values=values)
+
     # events
 
     def _on_received(self, event: Received, outbox: Outbox, effects: list[Effect]) -> None:

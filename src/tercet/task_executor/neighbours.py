@@ -51,6 +51,11 @@ class Neighbours:
         del self._connected[peer]
         return True
 
+    @property
+    def num_connected(self) -> int:
+        """Executors that a connection stands with."""
+        return sum(peer.startswith("executor/") for peer in self._connected)
+
     def connected(self, peer: Address) -> bool:
         return peer in self._connected
 

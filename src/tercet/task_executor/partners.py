@@ -84,6 +84,14 @@ class Partners:
         yield from self.lender.held_blocks()
         yield from self.asker.held_blocks()
 
+    def counts(self) -> tuple[tuple[str, float], ...]:
+        """Give how many leases, fetches and so on stand, by name."""
+        return (
+            ("leases", float(self.lender.num_lendings)),
+            ("fetches", float(self.asker.num_fetches)),
+            ("peers", float(self.neighbours.num_connected)),
+        )
+
     # tasks
 
     def wants(self, run: TaskRun, prefill: Address | None) -> bool:
@@ -101,7 +109,7 @@ class Partners:
 
     def pump(self, now: int, out: list[Effect]) -> None:
         """Before planning: what room allows now."""
-        if self.asker.active:
+        if self.asker.num_fetches:
             self.asker.pump(now, out)
         self._arm(now, out)
 
@@ -188,6 +196,6 @@ class Partners:
         return self._num_tickets
 
     def _arm(self, now: int, out: list[Effect]) -> None:
-        if not self._armed and (self.asker.active or self.lender.num_lendings):
+        if not self._armed and (self.asker.num_fetches or self.lender.num_lendings):
             self._armed = True
             self._wake(now + self._renew_ns, WAKE, out)
