@@ -32,6 +32,7 @@ from tercet.messages.images import (
     ImagePrefetch,
     ImageSealed,
 )
+from tercet.messages.kv import Host
 from tercet.messages.wire import (
     AgentReport,
     ChangeRole,
@@ -44,9 +45,11 @@ from tercet.node_agent import imaging
 from tercet.node_agent.births import Births
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.node_agent.imaging import Imaging
+from tercet.node_agent.pooling import Pooling
 from tercet.node_agent.progress import ProgressWatch
 from tercet.node_agent.residents import Gone, Resident
 from tercet.node_agent.states import ExecutorEvent, ExecutorState, next_state
+from tercet.pool.config import PoolConfig
 
 CLUSTER = Address("cluster")
 AGENT = "agent/"
@@ -68,12 +71,18 @@ class NodeAgent:
         address: Address,
         next_executor: int = 0,
         image: str = "",
+        host: Host | None = None,
+        pool: PoolConfig | None = None,
     ) -> None:
-        """`image`: the key of the model image that executors need and this host may lack."""
+        """`image`: the key of the model image that executors need and this host may lack.
+        `host`: what the cluster is told of this host.
+        """
         self._config = config
         self._address = address
         self._ticket = 0
         self._imaging = Imaging(address.removeprefix(AGENT), ticket=self._next_ticket)
+        self._host = host
+        self.pooling = Pooling(pool or PoolConfig(), address=address, ticket=self._next_ticket)
         self._births = Births(image, self._imaging)
         self._residents: dict[ExecutorId, Resident] = {}
         self._gone = Gone()
@@ -91,6 +100,8 @@ class NodeAgent:
     ) -> list[Effect]:
         """Take one event; the work is that of one executor, or one line for each of them."""
         out: list[Effect] = []
+        if self.pooling.on(event, now, out):
+            return out
         match event:
             case ProgressSeen():
                 self._progress(event, now, out)
@@ -138,6 +149,7 @@ class NodeAgent:
     def check(self) -> None:
         """Raise `InvariantBroken` unless every executor's record fits its state."""
         self._imaging.check()
+        self.pooling.check()
         for number, resident in self._residents.items():
             name = f"executor {number}"
             must(number == resident.executor, f"{name} is filed as another")
@@ -181,6 +193,7 @@ class NodeAgent:
                 r.ready for r in residents if r.state is ExecutorState.READY and r.ready is not None
             ),
             next_executor=self._next_executor,
+            host=self._host,
         )
 
     # what executors and their processes do
