@@ -31,5 +31,6 @@ Out<T, 2> give(std::vector<T> values, size_t rows, size_t columns) {
 
 void define_packing(nanobind::module_& module);  // module_packing.cpp
 void define_sums(nanobind::module_& module);     // module_sums.cpp
+void define_exchange(nanobind::module_& module);  // module_exchange.cpp
 
 }  // namespace tercet

@@ -263,6 +263,7 @@ NB_MODULE(_native, module) {
   });
   define_packing(module);
   define_sums(module);
+  define_exchange(module);
   define_program(module);
 }
 

@@ -21,25 +21,13 @@ from tercet.messages.kv import Strip
 from tercet.wires.contract import Done, Plane, Region, WireFailure
 from tercet.wires.fences import until_of
 from tercet.wires.regions import Regions
-from tercet.wires.strips import check_parts, inside, pieces, stripes
-from tercet.wires.sums import U64, fold, sums
+from tercet.wires.strips import check_parts, inside, stripes
+from tercet.wires.sums import U64, fold
+from tercet.wires.tcp_exchange import Into, exchange
 from tercet.wires.tcp_pool import Connections
-from tercet.wires.tcp_protocol import (
-    HEAD,
-    LENGTH,
-    TAIL,
-    Broken,
-    Request,
-    encode,
-    end_of,
-    receive,
-    send,
-    views_of,
-)
+from tercet.wires.tcp_protocol import LENGTH, Broken, Request, encode
 
-_STRIPE = 4 << 20
-_CHUNK = 256 << 10
-"""Bytes that are received and then summed while they are in the cache."""
+_STRIPE = 8 << 20
 _WORKERS = 16
 
 
@@ -197,50 +185,19 @@ class TcpWire:
                 summed=summed,
             )
         )
-        send(connection, [memoryview(LENGTH.pack(len(request)) + request)], work.until)
-        tail = self._receive(connection, work, stripe)
-        if tail[0] is not MoveEnd.DONE:
-            raise WireFailure(tail[0], f"{move.source.memory}, says its host")
-        if summed and fold(work.sums[stripe.parts]) != tail[1]:
+        into = Into(
+            region=work.target,
+            strip=move.target,
+            begin=stripe.begin,
+            end=stripe.begin + stripe.source.size,
+            part_bytes=move.part_bytes,
+            sums=work.sums[stripe.parts],
+            until=work.until,
+        )
+        answer = exchange(connection, LENGTH.pack(len(request)) + request, into)
+        work.waited = max(work.waited, answer.waited_ns)
+        if answer.end is not MoveEnd.DONE:
+            raise WireFailure(answer.end, f"{move.source.memory}, says its host")
+        if summed and fold(work.sums[stripe.parts]) != answer.fold:
             size = stripe.source.size
             raise WireFailure(MoveEnd.CORRUPT, f"{size} bytes of {move.source.memory}")
-
-    def _receive(
-        self, connection: socket.socket, work: _Carrying, stripe: _Stripe
-    ) -> tuple[MoveEnd, int]:
-        """Head, bytes, tail; sums of the bytes are in their places."""
-        target, size, part = work.target, stripe.source.size, work.move.part_bytes
-        head, tail = memoryview(bytearray(HEAD.size)), memoryview(bytearray(TAIL.size))
-
-        def refused(_: int) -> bool:
-            code, promised, waited = HEAD.unpack(head)
-            if (end := end_of(code)) is not MoveEnd.DONE:
-                raise WireFailure(end, f"{work.move.source.memory}, says its host")
-            if promised != size:
-                raise Broken(f"{promised} bytes instead of {size}")
-            work.waited = max(work.waited, waited)
-            return False
-
-        chunk = max(_CHUNK // part, 1) * part
-        for begin in range(0, size, chunk) if size else (0,):
-            end = min(begin + chunk, size)
-            places = pieces(work.move.target, stripe.begin + begin, stripe.begin + end)
-            views = views_of(target, places)
-            views = [head, *views] if begin == 0 else views
-            views = [*views, tail] if end == size else views
-            receive(connection, views, work.until, first=refused if begin == 0 else None)
-            if self._verified:
-                self._sum(work, stripe.begin + begin, stripe.begin + end)
-        code, total = TAIL.unpack(tail)
-        return end_of(code), total
-
-    def _sum(self, work: _Carrying, begin: int, end: int) -> None:
-        """What arrived, part by part: sums of bytes [begin, end) of the target."""
-        part, target = work.move.part_bytes, work.move.target
-        at = begin // part
-        for offset, length in pieces(target, begin, end):
-            # Neighbours were joined, so a piece is a whole number of parts at one place.
-            piece = Strip(target.memory, offset, 0, length, b"\0\0\0\0")
-            found = sums(work.target.address, piece, part)
-            work.sums[at : at + len(found)] = found
-            at += len(found)

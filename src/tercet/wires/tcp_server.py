@@ -18,8 +18,8 @@ from tercet.messages.kv import Strip
 from tercet.wires.contract import Region, WireFailure
 from tercet.wires.fences import PATIENCE_NS, check_lives, wait_for_layer
 from tercet.wires.regions import Regions
-from tercet.wires.strips import inside, pieces, stripes
-from tercet.wires.sums import FOLD_OF_NOTHING, fold, sums
+from tercet.wires.strips import inside
+from tercet.wires.tcp_exchange import Sending, send_strip
 from tercet.wires.tcp_protocol import (
     HEAD,
     LENGTH,
@@ -34,12 +34,7 @@ from tercet.wires.tcp_protocol import (
     prepare,
     receive_some,
     send,
-    views_of,
 )
-
-_CHUNK = 256 << 10
-"""Bytes that are summed and then sent while they are in the cache."""
-_LIMITED_CHUNK = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,16 +178,17 @@ class TcpServer:
     def _send(
         self, connection: socket.socket, region: Region, request: Request, waited: int
     ) -> None:
-        source, total = request.source, FOLD_OF_NOTHING
-        chunk = _LIMITED_CHUNK if self._limits.bytes_per_s else _CHUNK
-        head = [memoryview(HEAD.pack(code_of(MoveEnd.DONE), source.size, waited))]
-        for _, some in stripes(source, chunk, request.part_bytes):
-            if request.summed:
-                total = fold(sums(region.address, some, request.part_bytes), total)
-            self._link.take(some.size)
-            views = [*head, *views_of(region, pieces(some, 0, some.size))]
-            send(connection, views, deadline_in(self._bounds.stall_s), more=True)
-            head = []
+        source = request.source
+        form = Sending(
+            part_bytes=request.part_bytes,
+            summed=request.summed,
+            waited_ns=waited,
+            stall_s=self._bounds.stall_s,
+            take=self._link.take if self._limits.bytes_per_s else None,
+        )
+        total = send_strip(connection, region, source, form=form)
+        if not source.lives:
+            return
         tail = TAIL.pack(code_of(self._after(region, source)), total if request.summed else 0)
         send(connection, [memoryview(tail)], deadline_in(self._bounds.stall_s))
 
@@ -215,8 +211,6 @@ class _Link:
 
     def take(self, count: int) -> None:
         """Return when the link would have carried them."""
-        if not self._rate:
-            return
         with self._lock:
             self._free_at = max(self._free_at, self._clock()) + count / self._rate
             wait = self._free_at - self._clock()
