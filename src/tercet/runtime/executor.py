@@ -48,6 +48,7 @@ from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
+from tercet.task_executor.books import books
 from tercet.task_executor.config import Capacity
 from tercet.wires.regions import Regions
 from tercet.wires.shared import SharedWire
@@ -359,10 +360,10 @@ class _Executor:
         asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def _send_facts(self) -> None:
-        books = self._machine.books()
-        if books != self._books:
-            self._books = books
-            self._note(books)
+        told = books(self._machine)
+        if told != self._books:
+            self._books = told
+            self._note(told)
         if self._facts:
             self._peers.send_facts(Facts(facts=tuple(self._facts)), to="front/")
             self._facts.clear()

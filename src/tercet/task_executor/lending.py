@@ -90,7 +90,10 @@ class Lender:
         scheduler: Scheduler,
         *,
         order: Callable[[], int],
+        submit: Callable[[TaskRun, int, list[Effect]], None],
     ) -> None:
+        """`submit` queues a prefill, after what the pool has of it has come."""
+        self._submit = submit
         self._config = config
         self._capacity = capacity
         self._scheduler = scheduler
@@ -140,7 +143,7 @@ class Lender:
         lending = Lending(message, sender, epoch, now + self._lease_ns, count)
         self._lendings[key] = lending
         if not self._lend_cached(lending, out):
-            self._queue(lending, now)
+            self._queue(lending, now, out)
 
     def returned(self, asks: tuple[int, ...], sender: Address, out: list[Effect]) -> None:
         for ask in asks:
@@ -211,7 +214,7 @@ class Lender:
                 other.run = None
                 self._scheduler.end(waiting)
                 if not self._lend_cached(other, out):
-                    self._queue(other, waiting.submitted)
+                    self._queue(other, waiting.submitted, out)
 
     def expire(self, now: int, out: list[Effect]) -> None:
         for lending in list(self._lendings.values()):
@@ -259,7 +262,7 @@ class Lender:
         self._tell(lending, holding.table, lending.num_blocks, out, hit=hit)
         return True
 
-    def _queue(self, lending: Lending, now: int) -> None:
+    def _queue(self, lending: Lending, now: int, out: list[Effect]) -> None:
         """Have the blocks computed; behind another ask for the same ones, if there is one."""
         self._next_task += 1
         task = Task(
@@ -282,7 +285,7 @@ class Lender:
         )
         lending.run = run
         self._of_run[run.id] = lending
-        self._scheduler.submit(run)
+        self._submit(run, now, out)
 
     def _tell(
         self,

@@ -80,7 +80,7 @@ class TaskExecutor:
             wake=self._wake,
         )
         self.scheduler.outside = self.partners
-        self._reconciler = Reconciler(self.scheduler)
+        self._reconciler = Reconciler(self.scheduler, prompted=self.partners.prompted)
         self._order = 0
         self._step = 0
         self._step_started = 0
@@ -159,21 +159,6 @@ class TaskExecutor:
             self.cache.available,
             self.capacity.num_blocks,
         )
-
-    def books(self) -> Fact:
-        """Say where all blocks are, and what stands between this executor and others."""
-        stats, partners = self.cache.stats(), self.partners
-        values = (
-            ("free", stats.free),
-            ("held", stats.held),
-            ("cached", stats.cached),
-            ("total", stats.total),
-            ("tokens_asked", stats.tokens_asked),
-            ("tokens_hit", stats.tokens_hit),
-            ("evictions", stats.evictions),
-            *partners.counts(),
-        )
-        return Fact(name="cache.books", values=values)
 
     # events
 

@@ -8,7 +8,7 @@ asker        prompts that others compute
 from collections.abc import Callable, Iterator
 
 from tercet.base.errors import must
-from tercet.base.ids import Address, BlockId, ExecutorId
+from tercet.base.ids import Address, BlockId, ExecutorId, TaskId
 from tercet.messages.effects import Effect
 from tercet.messages.events import (
     ArenaLent,
@@ -24,6 +24,9 @@ from tercet.messages.kv import (
     BlocksReady,
     BlocksRefused,
     LeasesStand,
+    PoolFound,
+    PoolReady,
+    PoolStored,
     RenewLeases,
     ReturnBlocks,
 )
@@ -35,6 +38,8 @@ from tercet.task_executor.asking import Asker
 from tercet.task_executor.config import Capacity
 from tercet.task_executor.lending import Lender
 from tercet.task_executor.neighbours import Neighbours
+from tercet.task_executor.populating import FIND_NS, Populator
+from tercet.task_executor.storing import Storer
 from tercet.transfer.config import TransferConfig
 
 WAKE = "partners"
@@ -57,8 +62,28 @@ class Partners:
         self._num_tickets = 0
         self._wake = wake
         self._armed = False
+        self._now = 0
+        self._pending: list[Effect] = []
+        """Of stores that began within a step's result."""
+        self._offered: dict[TaskId, None] = {}
+        """Tasks whose prompts were offered to the pool."""
+        self._scheduler = scheduler
         self.neighbours = Neighbours()
-        self.lender = Lender(config, capacity, scheduler, order=order)
+        self.populator = Populator(
+            config,
+            capacity,
+            scheduler,
+            ticket=self._ticket,
+            connected=self.neighbours.connected,
+        )
+        self.storer = Storer(
+            config,
+            capacity,
+            scheduler,
+            ticket=self._ticket,
+            connected=self.neighbours.connected,
+        )
+        self.lender = Lender(config, capacity, scheduler, order=order, submit=self._submit_prefill)
         self.asker = Asker(
             config,
             capacity,
@@ -73,7 +98,8 @@ class Partners:
     @property
     def num_holding(self) -> int:
         """Leases and fetches that hold blocks."""
-        return self.lender.num_lent + self.asker.num_holding
+        outside = self.lender.num_lent + self.asker.num_holding
+        return outside + self.populator.num_holding + len(self.storer)
 
     def give_back(self) -> bool:
         """Free the newest blocks that are only reserved."""
@@ -83,12 +109,16 @@ class Partners:
         """Go through all blocks that are held here, each as often as it is held."""
         yield from self.lender.held_blocks()
         yield from self.asker.held_blocks()
+        yield from self.populator.held_blocks()
+        yield from self.storer.held_blocks()
 
     def counts(self) -> tuple[tuple[str, float], ...]:
         """Give how many leases, fetches and so on stand, by name."""
         return (
             ("leases", float(self.lender.num_lendings)),
             ("fetches", float(self.asker.num_fetches)),
+            ("populates", float(len(self.populator))),
+            ("stores", float(len(self.storer))),
             ("peers", float(self.neighbours.num_connected)),
         )
 
@@ -96,19 +126,40 @@ class Partners:
 
     def wants(self, run: TaskRun, prefill: Address | None) -> bool:
         """Say whether blocks of a new task's prompt are to be fetched before it is queued."""
-        return self.asker.wanted(run, prefill)
+        return self.asker.wanted(run, prefill) or self.populator.wanted(run)
 
     def begin(self, run: TaskRun, prefill: Address | None, now: int, out: list[Effect]) -> None:
         """Fetch them; the task was submitted as FETCHING."""
-        if prefill is not None:
+        if prefill is not None and self.asker.wanted(run, prefill):
             self.asker.begin(run, prefill, now, out)
+        else:
+            self.populator.begin(run, now, out)
 
     def over(self, run: TaskRun, out: list[Effect]) -> None:
         """A task ended."""
+        self._offered.pop(run.id, None)
         self.asker.over(run, out)
+
+    def prompted(self, run: TaskRun) -> None:
+        """A step computed parts of a prompt: what is whole now is stored."""
+        if run.computed >= run.num_prompt - 1 and run.id not in self._offered:
+            self._offered[run.id] = None
+            self.storer.offer(run, self._now, self._pending)
+
+    def _submit_prefill(self, run: TaskRun, now: int, out: list[Effect]) -> None:
+        fetch = self.populator.wanted(run)
+        self._scheduler.submit(run, fetch=fetch)
+        if fetch:
+            self.populator.begin(run, now, out)
 
     def pump(self, now: int, out: list[Effect]) -> None:
         """Before planning: what room allows now."""
+        self._now = now
+        if self._pending:
+            out += self._pending
+            self._pending.clear()
+        if len(self.populator):
+            self.populator.pump(out)
         if self.asker.num_fetches:
             self.asker.pump(now, out)
         self._arm(now, out)
@@ -125,6 +176,7 @@ class Partners:
         self.lender.preempted(run, out)
 
     def computed(self, run: TaskRun, out: list[Effect]) -> None:
+        self._offered.pop(run.id, None)
         self.lender.computed(run, out)
 
     def stale(self, run: TaskRun, out: list[Effect]) -> None:
@@ -132,7 +184,9 @@ class Partners:
 
     # events
 
-    def heard(self, event: Received, now: int, out: list[Effect]) -> None:
+    def heard(  # noqa: C901  one case a message
+        self, event: Received, now: int, out: list[Effect]
+    ) -> None:
         """Take a message of a peer; those for others are passed by."""
         sender = event.sender
         match event.message:
@@ -150,6 +204,12 @@ class Partners:
                 self.asker.refused(refused, sender, now, out)
             case LeasesStand() as stand:
                 self.asker.stand(stand, sender, now, out)
+            case PoolFound() as found:
+                self.populator.found(found, now, out)
+            case PoolReady() as ready:
+                self.populator.ready(ready, now, out)
+            case PoolStored() as stored:
+                self.storer.stored(stored, out)
             case _:
                 pass
 
@@ -158,11 +218,14 @@ class Partners:
     ) -> None:
         """Take an event of the driver."""
         match event:
+            case Moved(ticket=ticket) if self.populator.owns(ticket):
+                self.populator.moved(event, out)
             case Moved(ticket=ticket):
                 must(self.asker.owns(ticket), f"move {ticket} is nobody's")
                 self.asker.moved(event, now, out)
             case Summed(ticket=ticket):
-                must(False, f"sum {ticket} is nobody's")
+                must(self.storer.owns(ticket), f"sum {ticket} is nobody's")
+                self.storer.summed(event, out)
             case ArenaLent():
                 self.neighbours.lent(event)
             case ArenaWithdrawn():
@@ -179,23 +242,30 @@ class Partners:
         if self.neighbours.gone(event.peer, event.epoch):
             self.asker.gone(event.peer, out)
             self.lender.gone(event.peer, now)
+            self.populator.gone(event.peer, out)
+            self.storer.gone(event.peer)
 
     def woke(self, now: int, out: list[Effect]) -> None:
         """Renew, expire, give up on the silent."""
         self._armed = False
         self.lender.expire(now, out)
         self.asker.woke(now, out)
+        self.populator.woke(now, out)
+        self.storer.woke(now)
 
     def check(self) -> None:
         """Raise unless all books are in order; O(asks)."""
         self.lender.check()
         self.asker.check()
+        self.populator.check()
 
     def _ticket(self) -> int:
         self._num_tickets += 1
         return self._num_tickets
 
     def _arm(self, now: int, out: list[Effect]) -> None:
-        if not self._armed and (self.asker.num_fetches or self.lender.num_lendings):
+        waits = self.asker.num_fetches or self.lender.num_lendings
+        if not self._armed and (waits or len(self.populator) or len(self.storer)):
             self._armed = True
-            self._wake(now + self._renew_ns, WAKE, out)
+            look = min(self._renew_ns, FIND_NS) if len(self.populator) else self._renew_ns
+            self._wake(now + look, WAKE, out)

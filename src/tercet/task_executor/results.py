@@ -7,6 +7,7 @@ under way is passed by: its tokens are nobody's and its blocks come back once no
 """
 
 from array import array
+from collections.abc import Callable
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, Address
@@ -40,8 +41,12 @@ def _deviation(planned: Planned, position: int, *, gained: int, computed: int) -
 class Reconciler:
     """Applies results to the runs of a scheduler."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(
+        self, scheduler: Scheduler, *, prompted: Callable[[TaskRun], None] = lambda _: None
+    ) -> None:
+        """`prompted` hears of each run whose prompt a step computed parts of."""
         self._scheduler = scheduler
+        self._prompted = prompted
         self.finished: list[tuple[TaskRun, Finish]] = []
         """Since it was last emptied."""
         self.computed: list[TaskRun] = []
@@ -128,6 +133,8 @@ class Reconciler:
             self._scheduler.first_token(run)
         if before < run.num_prompt or computed // BLOCK_TOKENS != before // BLOCK_TOKENS:
             self._scheduler.computed(run)
+        if before < run.num_prompt:
+            self._prompted(run)
 
     def _settle(self, run: TaskRun, end: Finish | None) -> None:
         """Carry out the end of a run, or the rest of its preemption."""
