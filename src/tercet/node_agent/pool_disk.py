@@ -91,14 +91,14 @@ class DiskSide:
             if place is None or disk is None:
                 return False
             load = Load(entry, place)
-            self._store.hold_disk(entry)
+            disk.hold(entry)
             index, ticket = self._store.index, self._ticket()
             self._loads[ticket] = self._loading[entry] = load
             size = index.size[entry]
             out.append(
                 Move(
                     ticket=ticket,
-                    source=self._places.disk(disk.place(entry), size),
+                    source=self._places.disk(disk.tier.place(entry), size),
                     target=self._places.dram(place, size),
                     part_bytes=index.part[entry],
                     check=index.check_of[entry],
@@ -111,14 +111,14 @@ class DiskSide:
 
     def pump(self, now: int, out: list[Effect]) -> None:
         """Begin writes, as many as may be under way."""
-        store = self._store
-        if not self._is_on or not self._is_scanned or now < self._quiet_until:
+        store, disk = self._store, self._store.disk
+        if disk is None or not self._is_on or not self._is_scanned or now < self._quiet_until:
             return
         while self._wishes and len(self._writes) < WRITES_MAX:
             entry = self._wishes.popleft()
             if not store.index.is_used(entry) or not store.dram.has(entry):
                 continue  # evicted before it was written
-            got = store.reserve_disk(entry)
+            got = disk.reserve(entry, store.key_of(entry))
             if got is None:
                 continue
             place, label = got
@@ -160,7 +160,7 @@ class DiskSide:
     def scanned(self, scanned: SlabScanned, out: list[Effect]) -> None:
         """Take up what labels say; their values are verified when they are first brought."""
         store = self._store
-        if not self._is_on or self._is_scanned:
+        if store.disk is None or self._is_scanned:
             return
         found = list(labels.unpack_all(scanned.labels))
         kept = sum(1 for label in found if store.offer(label))
@@ -168,16 +168,21 @@ class DiskSide:
             values = (("found", float(len(found))), ("kept", float(kept)))
             out.append(Fact(name="pool.scanned", values=values))
         if scanned.last:
-            store.offered()
+            store.disk.adopted()
             self._is_scanned = True
 
     def _written(self, write: _Write, end: MoveEnd, now: int, out: list[Effect]) -> None:
         store, entry = self._store, write.entry
+        disk = store.disk
+        if disk is None:
+            return
         if end is MoveEnd.DONE:
-            store.commit_disk(entry, write.place)
+            disk.commit(entry, write.place)
             self._troubles = 0
+            if not self._is_on:
+                disk.drop(entry)  # it came too late: nothing is read from there any more
         else:
-            store.cancel_disk(entry, write.place)
+            disk.cancel(entry, write.place)
         if end is MoveEnd.CORRUPT:  # in memory already: what was read is what was wrong
             store.drop(entry)
             out.append(Fact(name="pool.corrupt", labels=(("tier", "dram"),)))
@@ -218,4 +223,4 @@ class DiskSide:
         disk = self._store.disk
         must(len(self._loads) == len(self._loading), "a value is brought twice")
         if disk is not None:
-            disk.check_sums(len(self._writes), list(self._loading))
+            disk.tier.check_sums(len(self._writes), list(self._loading))

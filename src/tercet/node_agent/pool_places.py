@@ -30,8 +30,8 @@ class Places:
 
     def disk(self, place: int, size: int) -> Strip:
         """Give the strip of a place on disk."""
-        layout = self._store.layout
-        at = 0 if layout is None else layout.unit_at(place)
+        disk = self._store.disk
+        at = 0 if disk is None else disk.layout.unit_at(place)
         return _strip(disk_name(self._host), at, size)
 
     def value(self, entry: int) -> PoolValue:

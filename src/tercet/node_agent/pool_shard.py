@@ -79,7 +79,7 @@ class PoolShard:
     def __init__(
         self, config: PoolConfig, *, host: str, ticket: Callable[[], int], answer: Answer
     ) -> None:
-        self.store = Store(config, segments=config.segments)
+        self.store = Store(config)
         self._config = config
         self._ticket = ticket
         self._answer = answer
@@ -239,7 +239,8 @@ class PoolShard:
     def _enqueue(self, coming: _Coming, record: _Put) -> None:
         value = coming.value
         key = (coming.namespace, value.key)
-        is_sound = 0 < value.part_bytes <= value.size and value.size % value.part_bytes == 0
+        unit = coming.source.source.length
+        is_sound = 0 < value.part_bytes <= unit <= value.size and unit % value.part_bytes == 0
         if is_sound and key not in self._keys_coming and len(self._queue) < self._config.puts_max:
             self._keys_coming[key] = None
             self._queue.append(coming)

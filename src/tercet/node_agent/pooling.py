@@ -34,7 +34,7 @@ from tercet.node_agent.pool_rehoming import Rehoming
 from tercet.node_agent.pool_router import PoolRouter
 from tercet.node_agent.pool_shard import PoolShard
 from tercet.pool.config import PoolConfig
-from tercet.pool.store import StoreStats
+from tercet.pool.store import StoreStats, check_store, stats_of
 
 WAKE = "pool"
 SWEEP_NS = 50_000_000
@@ -68,7 +68,7 @@ class Pooling:
 
     def stats(self) -> StoreStats | None:
         """What the share holds now."""
-        return None if self._shard is None else self._shard.store.stats()
+        return None if self._shard is None else stats_of(self._shard.store)
 
     def on(self, event: NodeAgentEvent, now: int, out: list[Effect]) -> bool:
         """Take an event; False if it concerns others (too)."""
@@ -191,7 +191,7 @@ class Pooling:
         """And every value; O(values)."""
         self.check()
         if self._shard is not None:
-            self._shard.store.check()
+            check_store(self._shard.store)
 
     def _say(self, to: Address, message: Message, now: int, out: list[Effect]) -> None:
         if to != self._own:
