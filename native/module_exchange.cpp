@@ -28,7 +28,7 @@ namespace {
 using Place = std::tuple<uintptr_t, int64_t, int64_t, int64_t>;  // address, start, stride, length
 using Units = In<int32_t>;
 
-constexpr int64_t kChunk = 256 << 10;  // summed while it is in the cache
+constexpr int64_t kChunk = 512 << 10;  // summed while it is in the cache
 constexpr size_t kPiecesMax = 1024;    // IOV_MAX
 enum Status { kDone = 0, kLate = 1, kBroken = 2, kRefused = 3 };
 

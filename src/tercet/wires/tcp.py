@@ -5,6 +5,7 @@ a small one is a request and an answer on one of them, by the calling thread alo
 mapped memory to the socket and from the socket to mapped memory.
 """
 
+import os
 import socket
 import time
 from collections import deque
@@ -27,8 +28,10 @@ from tercet.wires.tcp_exchange import Into, exchange
 from tercet.wires.tcp_pool import Connections
 from tercet.wires.tcp_protocol import LENGTH, Broken, Request, encode
 
-_STRIPE = 8 << 20
+_STRIPE = 16 << 20
 _WORKERS = 16
+CONNECTIONS = min(4, os.cpu_count() or 1)
+"""To one host for one move: more than there are cores only take turns."""
 
 
 def host_of(memory: str) -> str:
@@ -73,7 +76,7 @@ class TcpWire:
         hosts: Callable[[str], str],
         *,
         secret: bytes,
-        connections: int = 4,
+        connections: int = CONNECTIONS,
         verified: bool = True,
     ) -> None:
         self._regions = regions
@@ -118,7 +121,7 @@ class TcpWire:
             sums=np.zeros(move.source.size // part if verified else 0, np.uint64),
         )
         started = time.monotonic_ns()
-        others = self._enlist(work, address)
+        others = self._enlist(work, address) if len(work.left) > 1 else []
         self._pull(work, address)
         for other in others:
             if not other.cancel():

@@ -19,7 +19,7 @@ class Connections:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._idle: dict[str, list[socket.socket]] = {}
         self._busy: dict[str, dict[int, socket.socket]] = {}
         self._dialing: dict[str, int] = {}
