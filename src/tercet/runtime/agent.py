@@ -26,7 +26,7 @@ from tercet.messages.wire import ExecutorReady, Members
 from tercet.models.image.shelf import Shelf
 from tercet.runtime.agent_machine import MakeNodeAgent
 from tercet.runtime.agent_memory import AgentMemories
-from tercet.runtime.arenas import Arenas
+from tercet.runtime.arenas import Arenas, share_cores
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.control import (
     Beat,
@@ -47,13 +47,13 @@ from tercet.runtime.control import (
     channel_from,
     channel_pair,
 )
-from tercet.runtime.cores import threads_each, usable_cores
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.lendings import Lendings
 from tercet.runtime.model_blocks import ModelBlocks, image_of
 from tercet.runtime.opening import cache_of
 from tercet.runtime.peers import PeerEvent
+from tercet.runtime.pool_memory import PoolMemory
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
@@ -79,12 +79,19 @@ class Agent:
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
         self._residents: dict[ExecutorId, Resident] = {}
         self._arenas = Arenas(begin.config.runtime, self._setting.log)
-        self._threads = self._share_cores()
+        self._threads = share_cores(begin.config.runtime, self._setting.log)
         host = begin.address.removeprefix("agent/")
         runtime = begin.config.runtime
         self._lendings = Lendings(host, sealed_max=runtime.num_executors)
+        pool = begin.config.pool
+        self._pool = PoolMemory(pool, host)
+        self._pool.open()
         self._memories = AgentMemories(
-            host, self._deliver, secret=begin.secret, loop=asyncio.get_running_loop()
+            host,
+            self._deliver,
+            secret=begin.secret,
+            loop=asyncio.get_running_loop(),
+            pool=self._pool,
         )
         data = ""
         if runtime.data_address is not None:
@@ -102,7 +109,8 @@ class Agent:
             address=begin.address,
             next_executor=begin.next_executor,
             image=image_of(begin.config),
-            host=Host(name=host, agent=begin.address, data=data),
+            host=Host(name=host, agent=begin.address, data=data, pooled=pool.on),
+            pool=pool if pool.on else None,
         )
         ports = Ports(
             spawn=self._spawn,
@@ -132,6 +140,8 @@ class Agent:
         self._loop.add_reader(self._control.fileno(), self._told)
         self._beat()
         self._sample()
+        await self._pool.scan(self._deliver)
+        await self._pool.populate()
         await asyncio.Event().wait()
 
     def _deliver(self, event: NodeAgentEvent) -> None:
@@ -155,6 +165,7 @@ class Agent:
         self._memories.add_arena(resident, arena)
         others = [one for one in self._residents.values() if one is not resident and not one.dead]
         self._lendings.add(resident, arena, others)
+        self._lendings.lend_segments(self._pool.segments, resident)
 
     def _tell(self, fact: Fact) -> None:
         self._setting.log.on_fact(fact)
@@ -198,17 +209,6 @@ class Agent:
             self._loop.add_reader(resident.birth.fileno(), self._heard, resident, resident.birth)
         self._deliver(Adopted(executor=note.executor, pid=note.pid))
         self._watch(resident)
-
-    def _share_cores(self) -> int:
-        """Give the threads of each executor."""
-        runtime = self._begin.config.runtime
-        cores = usable_cores()
-        executors = runtime.num_executors
-        threads = runtime.threads or threads_each(executors, cores)
-        self._setting.log.line(
-            "info", "cpu.budget", usable=cores, executors=executors, threads_each=threads
-        )
-        return threads
 
     # births
 

@@ -15,6 +15,7 @@ import numpy as np
 from tercet.base.ids import ExecutorId
 from tercet.engine.memory import CLOCK_AT, LIVES_AT, ArenaLayout
 from tercet.runtime.mover import Mover, MoverEvent
+from tercet.runtime.pool_memory import PoolMemory
 from tercet.runtime.residents import Resident
 from tercet.wires.contract import Fence, Region, Wire
 from tercet.wires.regions import Regions
@@ -34,7 +35,7 @@ class _Hosts:
 
 
 class AgentMemories:
-    """One for an agent. `disk` is the wire to the host's slab, if it has one."""
+    """One for an agent; `pool` is the host's share, if it keeps one."""
 
     def __init__(
         self,
@@ -43,18 +44,21 @@ class AgentMemories:
         *,
         secret: bytes,
         loop: asyncio.AbstractEventLoop,
-        disk: Callable[[Regions], Wire] | None = None,
+        pool: PoolMemory | None = None,
     ) -> None:
         self.regions = Regions()
         self._host = host
         self._secret = secret
         self._hosts = _Hosts()
         wires: list[Wire] = [SharedWire(self.regions)]
+        disk = None if pool is None else pool.wire(self.regions)
         if disk is not None:
-            wires.append(disk(self.regions))
+            wires.append(disk)
         wires.append(TcpWire(self.regions, self._hosts.of, secret=secret))
         self.mover = Mover(self.regions, wires, deliver, loop=loop)
         self._arenas: dict[ExecutorId, mmap.mmap] = {}
+        for memory, (_, page) in () if pool is None else pool.segments.items():
+            self._add(memory, page)
         self._server: TcpServer | None = None
 
     def serve(self, address: str, limits: Limits) -> str:
@@ -92,10 +96,10 @@ class AgentMemories:
         if page is not None:
             self.regions.remove(self.arena(executor), lambda: _forget(page))
 
-    def add(self, memory: str, page: mmap.mmap, *, writable: bool) -> None:
-        """Another memory of this host, for as long as the agent lives."""
+    def _add(self, memory: str, page: mmap.mmap) -> None:
         address = np.frombuffer(page, np.uint8).ctypes.data
-        self.regions.add(Region(memory=memory, address=address, size=len(page), writable=writable))
+        region = Region(memory=memory, address=address, size=len(page), writable=True)
+        self.regions.add(region)
 
     def arena(self, executor: ExecutorId) -> str:
         return f"{self._host}/kv/{executor}"

@@ -1,4 +1,4 @@
-"""How large the arenas of a host are: decided once, by the first executor that knows its model."""
+"""What the executors of a host get: arenas of a size that is decided once, threads."""
 
 import os
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from tercet.observe.log import Log
 from tercet.runtime.config import RuntimeConfig
 from tercet.runtime.control import Wants
+from tercet.runtime.cores import threads_each, usable_cores
 from tercet.runtime.memory_budget import MemoryBudget, free_memory, plan_memory
 from tercet.runtime.residents import Resident
 
@@ -32,6 +33,14 @@ class Arenas:
             )
             self._log.line("info", "memory.budget", said=self._budget.sentence)
         return self._budget.num_blocks
+
+
+def share_cores(runtime: RuntimeConfig, log: Log) -> int:
+    """Give the threads of each executor."""
+    cores, executors = usable_cores(), runtime.num_executors
+    threads = runtime.threads or threads_each(executors, cores)
+    log.line("info", "cpu.budget", usable=cores, executors=executors, threads_each=threads)
+    return threads
 
 
 def _lent_bytes(residents: Iterable[Resident]) -> int:

@@ -93,12 +93,12 @@ class Borrowing:
 
     def _lent(self, note: Lent, descriptor: int) -> None:
         slot = self._free_slot()
-        if note.memory in self._slots or note.memory in self._segments:
-            os.close(descriptor)  # said again by an agent that was restarted
-            return
         if not note.arena:
             self._map_segment(note, descriptor)
             os.close(descriptor)
+            return
+        if note.memory in self._slots:
+            os.close(descriptor)  # said again by an agent that was restarted
             return
         if slot is None:
             os.close(descriptor)
@@ -122,6 +122,9 @@ class Borrowing:
         return next((one for one in range(1, self._memory.num_arenas) if one not in taken), None)
 
     def _map_segment(self, note: Lent, descriptor: int) -> None:
+        """An agent that was restarted has new ones under the same names."""
+        if note.memory in self._segments:
+            self._unmap_segment(note.memory)
         page = mmap.mmap(descriptor, note.size, prot=mmap.PROT_READ)
         self._segments[note.memory] = page
         address = np.frombuffer(page, np.uint8).ctypes.data
@@ -131,9 +134,12 @@ class Borrowing:
         if memory in self._slots:
             self._deliver(ArenaWithdrawn(memory=memory))
         elif memory in self._segments:
-            page = self._segments.pop(memory)
-            self._regions.remove(memory, lambda: _forget(page))
+            self._unmap_segment(memory)
             self._channel.send(Unmapped(memory=memory))
+
+    def _unmap_segment(self, memory: str) -> None:
+        page = self._segments.pop(memory)
+        self._regions.remove(memory, lambda: _forget(page))
 
 
 def arena_region(memory: AddressRange, name: str, arena: int, *, writable: bool = False) -> Region:

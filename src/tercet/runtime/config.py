@@ -11,6 +11,7 @@ from tercet.job_executor.config import JobExecutorConfig
 from tercet.messages.wire import Role
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.observe.config import ObserveConfig
+from tercet.pool.config import PoolConfig
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import TaskExecutorConfig
 from tercet.transfer.config import TransferConfig
@@ -155,6 +156,7 @@ class TreeConfig:
     observe: ObserveConfig = field(default_factory=ObserveConfig)
     node_agent: NodeAgentConfig = field(default_factory=NodeAgentConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
 
     def __post_init__(self) -> None:
         if self.images_bytes_max < 0:

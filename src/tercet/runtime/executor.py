@@ -167,7 +167,13 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
         fingerprint=f"{model.fingerprint} {opened.device.numerics_id()} {opened.options.kv_dtype}",
     )
     reach = _reach(setting.begin, wish.executor, opened, memory)
-    capacity = replace(capacity, reach=replace(reach, fingerprint=capacity.fingerprint))
+    pool = config.pool
+    capacity = replace(
+        capacity,
+        reach=replace(reach, fingerprint=capacity.fingerprint),
+        agent=Address(f"agent/{reach.host}") if pool.on else None,
+        value_tokens=pool.value_tokens if pool.on else 0,
+    )
     return _Loaded(model, engine, memory, cost, capacity, threads)
 
 
@@ -286,9 +292,10 @@ class _Executor:
         self._phases.over("Scaler-Post")
         self._beat()
         loop.call_later(FACTS_S, self._send_facts)
-        if self._setting.begin.config.runtime.num_executors > 1:
-            await self._peers.serve(listen(self._capacity.reach.endpoints[0]))
+        if config.pool.on or config.runtime.num_executors > 1:
             self._borrowing.start()
+        if config.runtime.num_executors > 1:
+            await self._peers.serve(listen(self._capacity.reach.endpoints[0]))
         for peer, name in self._setting.begin.names.items():
             if peer.startswith(("front/", "agent/")) or peer == CLUSTER:
                 self._peers.dial(name)

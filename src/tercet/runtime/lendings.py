@@ -64,6 +64,13 @@ class Lendings:
             self._lend(mine, other)
             self._lend(theirs, resident)
 
+    def lend_segments(self, segments: dict[str, tuple[int, mmap.mmap]], reader: Resident) -> None:
+        """Let an executor read the pool's memory in place."""
+        for memory, (descriptor, page) in segments.items():
+            if reader.birth is not None:
+                note = Lent(memory=memory, size=len(page), arena=False)
+                reader.birth.send(note, (descriptor,))
+
     def gone(self, executor: ExecutorId, others: list[Resident]) -> None:
         """An executor is dead: it reads nothing any more, and nobody begins to read of it."""
         for arena in list(self._arenas.values()):

@@ -1,0 +1,92 @@
+"""The memories of a host's share of the pool: segments of DRAM, and the slab on disk.
+
+segments   memfds, populated beside everything else; lent to executors, which read values in place
+slab       a file; its labels are read after a start, and what they say is verified when it is used
+"""
+
+import asyncio
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tercet.base.errors import Invalid
+from tercet.messages.events import SlabScanned
+from tercet.node_agent.pool_places import disk_name, dram_name
+from tercet.pool.config import PoolConfig
+from tercet.pool.disk import HEAD, DiskLayout
+from tercet.pool.labels import LABEL_BYTES, record_of
+from tercet.wires.contract import WireFailure
+from tercet.wires.disk import DiskWire
+from tercet.wires.regions import Regions
+from tercet.wires.slab import Slab
+
+SCAN_BYTES = 1 << 20
+"""Labels that are told at once."""
+
+
+class PoolMemory:
+    """Opened by the agent before its machine takes anything."""
+
+    def __init__(self, config: PoolConfig, host: str) -> None:
+        self._config = config
+        self._host = host
+        self._layout = DiskLayout.of(config.disk_bytes)
+        self._slab: Slab | None = None
+        self.segments: dict[str, tuple[int, mmap.mmap]] = {}
+        """Descriptor and mapping of each segment, by the name of its memory."""
+
+    def open(self) -> None:
+        """Make the segments and open the slab; `Invalid` says what cannot be had."""
+        for number, size in enumerate(self._config.segments):
+            name = dram_name(self._host, number)
+            descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+            os.ftruncate(descriptor, size)
+            self.segments[name] = (descriptor, mmap.mmap(descriptor, size))
+        if self._config.disk_path is not None:
+            path = Path(self._config.disk_path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._slab = Slab(path, self._config.disk_bytes, head=HEAD)
+            except OSError as error:
+                raise Invalid(
+                    f"The pool's disk {path} of {self._config.disk_bytes} bytes cannot be had: "
+                    f"{error.strerror or error}.",
+                    code="no_pool",
+                    parameter="pool.disk_path",
+                ) from error
+
+    def wire(self, regions: Regions) -> DiskWire | None:
+        """What carries between memory and the disk, if there is one."""
+        if self._slab is None:
+            return None
+        layout = self._layout
+        return DiskWire(
+            regions,
+            disk_name(self._host),
+            self._slab,
+            label_at=lambda label: layout.record_at(record_of(label)),
+        )
+
+    async def populate(self) -> None:
+        """Bring the segments' memory in, so that no value waits for it."""
+        loop = asyncio.get_running_loop()
+        for descriptor, page in self.segments.values():
+            await loop.run_in_executor(None, os.posix_fallocate, descriptor, 0, len(page))
+
+    async def scan(self, deliver: Callable[[SlabScanned], None]) -> None:
+        """Tell of the labels that lie on the disk; the last word is told in any case."""
+        memory, slab, layout = disk_name(self._host), self._slab, self._layout
+        if slab is None:
+            return
+        size = layout.num_records * LABEL_BYTES
+        loop = asyncio.get_running_loop()
+        try:
+            pieces = await loop.run_in_executor(
+                None, lambda: list(slab.notes(layout.labels_at, size, SCAN_BYTES))
+            )
+        except WireFailure:
+            pieces = []  # a disk that cannot be read holds nothing
+        for piece in pieces:
+            deliver(SlabScanned(memory=memory, labels=piece, last=False))
+        deliver(SlabScanned(memory=memory, labels=b"", last=True))
