@@ -96,7 +96,7 @@ def _gaps(folder: Path) -> list[int]:
             lent = now
         elif isinstance(event, StepDone) and lent:
             last = max((end for end in ends if end <= lent), default=0)
-            gaps.append(now - event.result.duration_ns - last)
+            gaps.append(event.started - last)
             lent = 0
     if not gaps:
         raise RuntimeError("nothing was handed over")

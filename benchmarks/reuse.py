@@ -68,11 +68,16 @@ def main(runs: int, block_bytes: int, only: tuple[str, ...], *, write: bool) -> 
     arena = (TOKENS + 256) // 16 * block_bytes
     small = [*one_context(), "--kv-cache-memory-bytes", str(arena)]
     with tempfile.TemporaryDirectory() as folder:
-        disk = ["--pool-disk", str(Path(folder) / "slab"), "--pool-disk-bytes", "4GiB"]
+        slab = Path(folder) / "slab"
+        disk = ["--set", f"pool.disk_path={slab}", "--set", f"pool.disk_bytes={4 << 30}"]
         sources = [
             Source("own blocks (ideal)", [], evict=False),
-            Source("host pool, DRAM", [*small, "--pool-dram", "3GiB"], evict=True),
-            Source("host pool, SSD", [*small, "--pool-dram", "64MiB", *disk], evict=True),
+            Source("host pool, DRAM", [*small, "--set", f"pool.dram_bytes={3 << 30}"], evict=True),
+            Source(
+                "host pool, SSD",
+                [*small, "--set", f"pool.dram_bytes={64 << 20}", *disk],
+                evict=True,
+            ),
             Source("prefill peer, by reference", ["--prefill", "1", "--decode", "1"], evict=False),
             Source(
                 "prefill peer, by request",

@@ -119,6 +119,8 @@ class StopFound(Struct, frozen=True, kw_only=True, tag=True):
 
 class StepDone(Struct, frozen=True, kw_only=True, tag=True):
     result: StepResult
+    started: int = 0
+    """Machine time at which the engine began with it; 0: nobody says."""
 
 
 # node agent

@@ -64,4 +64,5 @@ class EngineThread:
                 if self._threads is not None and not result.drafted:  # nobody predicted their rows
                     self._threads.choice.learn(taken_ns=taken, predicted_ns=step.predicted_ns)
                 self._progress.step_done()
-            self._loop.call_soon_threadsafe(self._deliver, StepDone(result=result))
+            done = StepDone(result=result, started=started)
+            self._loop.call_soon_threadsafe(self._deliver, done)
