@@ -29,6 +29,7 @@ TOKENS = 4096
 SHARES = (0.125, 0.5, 0.9)
 VOCAB = 49_000
 BAR = 0.85
+ONE_THREAD = "own blocks, one thread (ideal)"
 SETTLE_S = 1.0
 """A prompt is stored within this, beside its answer."""
 SEED_THROUGHPUT = {0.5: 1.42, 0.9: 2.28}
@@ -44,6 +45,8 @@ class Source:
     arguments: Sequence[str]
     evict: bool
     """Drive the prefix from the arena before it is used again."""
+    ideal: str = "own blocks (ideal)"
+    """What it is held to: the same threads, the prefix in the executor's own blocks."""
 
 
 def one_context() -> list[str]:
@@ -72,17 +75,24 @@ def main(runs: int, block_bytes: int, only: tuple[str, ...], *, write: bool) -> 
         disk = ["--set", f"pool.disk_path={slab}", "--set", f"pool.disk_bytes={4 << 30}"]
         sources = [
             Source("own blocks (ideal)", [], evict=False),
+            Source(ONE_THREAD, ["--threads", "1"], evict=False),
             Source("host pool, DRAM", [*small, "--set", f"pool.dram_bytes={3 << 30}"], evict=True),
             Source(
                 "host pool, SSD",
-                [*small, "--set", f"pool.dram_bytes={64 << 20}", *disk],
+                [*small, "--set", f"pool.dram_bytes={128 << 20}", *disk],
                 evict=True,
             ),
-            Source("prefill peer, by reference", ["--prefill", "1", "--decode", "1"], evict=False),
+            Source(
+                "prefill peer, by reference",
+                ["--prefill", "1", "--decode", "1"],
+                evict=False,
+                ideal=ONE_THREAD,
+            ),
             Source(
                 "prefill peer, by request",
                 ["--prefill", "1", "--decode", "1", "--set", "transfer.way=request"],
                 evict=False,
+                ideal=ONE_THREAD,
             ),
         ]
         found: dict[str, Mapping[float, Times]] = {}
@@ -92,7 +102,9 @@ def main(runs: int, block_bytes: int, only: tuple[str, ...], *, write: bool) -> 
             click.echo(f"... {source.name}", err=True)
             with serving(["smollm2", "--log-level", "warning", *source.arguments]) as served:
                 found[source.name] = measure(served, source, runs)
-    lines = ["# Reuse of cached prefixes", "", *heading(), "", *table(found).lines()]
+    ideals = {source.name: source.ideal for source in sources}
+    ideals[ONE_THREAD] = ONE_THREAD
+    lines = ["# Reuse of cached prefixes", "", *heading(), "", *table(found, ideals).lines()]
     click.echo("\n".join(lines))
     if write:
         RESULTS.write_text("\n".join(lines))
@@ -120,12 +132,12 @@ def measure(served: Served, source: Source, runs: int) -> dict[float, Times]:
     return out
 
 
-def table(found: Mapping[str, Mapping[float, Times]]) -> Table:
+def table(found: Mapping[str, Mapping[float, Times]], ideals: Mapping[str, str]) -> Table:
     """Rows by source and share; the bars hold every source to the ideal."""
     rows: list[Sequence[str | float]] = []
     bars = []
-    ideal = next(iter(found.values()))
     for name, times in found.items():
+        ideal = found[ideals[name]]
         for share, one in times.items():
             quality = ideal[share].reused_s / one.reused_s
             rows.append(

@@ -6,6 +6,7 @@ A flag is an alias of one key. The spellings of vLLM that mean something here ar
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from tercet.base.errors import Invalid
 from tercet.cli.settings import Resolved, Source, file_source, resolve, set_source
 from tercet.runtime.config import TreeConfig
 
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(_UNITS)})")
 MODEL = "smollm2"
 """What is served where nobody says what."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -37,6 +40,12 @@ FLAGS: Mapping[str, tuple[str, str]] = {
     "max-queued-jobs": ("job_executor.max_queued_jobs", "More are answered with 503."),
     "shutdown-timeout": ("runtime.shutdown_timeout_s", "Seconds that running jobs get at the end."),
     "speculation": ("scheduling.speculation", "auto or off: guess next tokens where it pays."),
+    "pool-dram": ("pool.dram_bytes", "Memory of the pool on each host; 0: no pool."),
+    "pool-disk": ("pool.disk_path", "File of the pool on disk."),
+    "pool-disk-bytes": ("pool.disk_bytes", "Its size."),
+    "cluster-address": ("runtime.cluster_address", "HOST:PORT where other hosts join."),
+    "cluster-secret-file": ("runtime.cluster_secret_file", "What all hosts know, in a file."),
+    "hosts": ("runtime.hosts", "Hosts that share the executors, this one included."),
     "record": ("runtime.record", "Folder for recordings of every machine."),
     "log-format": ("observe.log_format", "text or json."),
     "log-level": ("observe.log_level", "debug, info, warning or error."),
@@ -155,7 +164,7 @@ def _flags(context: click.Context, origin: ParameterSource, name: str) -> Source
     for flag, key in keys.items():
         parameter = flag.replace("-", "_")
         if context.get_parameter_source(parameter) is origin:
-            values[key] = context.params[parameter]
+            values[key] = sized(key, context.params[parameter])
     if context.get_parameter_source("api_key") is origin:
         values["api.api_keys"] = context.params["api_key"]
     if context.get_parameter_source("served_model_name") is origin:
@@ -164,6 +173,12 @@ def _flags(context: click.Context, origin: ParameterSource, name: str) -> Source
     if template and context.get_parameter_source("chat_template") is origin:
         values["chat_template"] = _read(template)
     return Source(name, values)
+
+
+def sized(key: str, text: object) -> object:
+    """Give a size that a person wrote (`2GiB`) as bytes; other values as they are."""
+    match = _SIZE.fullmatch(text) if key.endswith("_bytes") and isinstance(text, str) else None
+    return text if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
 def _read(path: Path) -> str:

@@ -10,6 +10,8 @@ from tercet.base.errors import Invalid
 
 COMMANDS = {
     "serve": ("tercet.cli.serve", "Serve a model over HTTP (OpenAI's API)."),
+    "join": ("tercet.cli.join", "Be a further host of a cluster."),
+    "cluster": ("tercet.cli.cluster", "Several hosts on one machine."),
     "run": ("tercet.cli.run", "Answer one prompt, without a server."),
     "chat": ("tercet.cli.chat", "Talk with a model in the terminal."),
     "bench": ("tercet.cli.bench", "Measure a server under load."),

@@ -22,6 +22,8 @@ class Prepared:
     name: str
     location: str
     """A source under which every process can open it, without a network."""
+    image: str
+    """Key of its image; empty: it has none."""
 
 
 def prepare(config: TreeConfig) -> Prepared:
@@ -42,7 +44,7 @@ def prepare(config: TreeConfig) -> Prepared:
     answer = json.loads(said)
     if "sentence" in answer:
         raise Invalid(answer["sentence"], code=answer["code"])
-    return Prepared(answer["name"], answer["location"])
+    return Prepared(answer["name"], answer["location"], answer["image"])
 
 
 def _be_the_child(config: TreeConfig, writer: int) -> None:
@@ -73,4 +75,6 @@ def _open(config: TreeConfig) -> dict[str, str]:
         bars.close()
     if opened.device.name == "reference" and config.runtime.device != "reference":
         print(f"tercet: {MISSING}; the reference device serves until then.", file=sys.stderr)
-    return {"location": opened.model.location, "name": opened.model.name}
+    image = opened.model.image
+    key = "" if image is None else image.header.key
+    return {"location": opened.model.location, "name": opened.model.name, "image": key}

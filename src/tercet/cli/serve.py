@@ -9,6 +9,7 @@ import click
 from tercet.cli.compose import compose, serving_options
 from tercet.cli.prepare import prepare
 from tercet.runtime.config import TreeConfig
+from tercet.runtime.endpoints import host_and_port
 from tercet.runtime.supervisor import supervise
 
 
@@ -29,7 +30,17 @@ def in_place(config: TreeConfig) -> TreeConfig:
     """Fetch and build what the model still needs; the configuration that names it for good."""
     prepared = prepare(config)
     names = config.served_names or (prepared.name,)
-    return replace(config, model=prepared.location, served_names=names)
+    runtime = config.runtime
+    if runtime.cluster_address is not None and runtime.data_address is None:
+        host, _ = host_and_port(runtime.cluster_address, parameter="cluster-address")
+        runtime = replace(runtime, data_address=host)
+    return replace(
+        config,
+        model=prepared.location,
+        served_names=names,
+        image=prepared.image if runtime.cluster_address is not None else "",
+        runtime=runtime,
+    )
 
 
 def welcome(url: str, config: TreeConfig) -> str:

@@ -21,7 +21,6 @@ from tercet.messages.events import (
     Spawned,
     SpawnFailed,
 )
-from tercet.messages.kv import Host
 from tercet.messages.wire import ExecutorReady, Members
 from tercet.models.image.shelf import Shelf
 from tercet.runtime.agent_machine import MakeNodeAgent
@@ -50,6 +49,8 @@ from tercet.runtime.control import (
 from tercet.runtime.driver import Ports
 from tercet.runtime.joining import Joined, join_tree
 from tercet.runtime.lendings import Lendings
+from tercet.runtime.links import host_of, to_dial
+from tercet.runtime.listening import REMOTE
 from tercet.runtime.model_blocks import ModelBlocks, image_of
 from tercet.runtime.opening import cache_of
 from tercet.runtime.peers import PeerEvent
@@ -57,7 +58,6 @@ from tercet.runtime.pool_memory import PoolMemory
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
-from tercet.wires.tcp_server import Limits
 
 SAMPLE_S = 0.1
 STATUS_WAIT_S = 0.1
@@ -75,7 +75,8 @@ class Agent:
         self._begin = begin
         self._control = joined.control
         self._zygote = channel_from(descriptors["zygote"]) if "zygote" in descriptors else None
-        self._listener = socket.socket(fileno=descriptors[begin.address])
+        names = (begin.address, begin.address + REMOTE)
+        self._listeners = [socket.socket(fileno=descriptors[n]) for n in names if n in descriptors]
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
         self._residents: dict[ExecutorId, Resident] = {}
         self._arenas = Arenas(begin.config.runtime, self._setting.log)
@@ -93,10 +94,7 @@ class Agent:
             loop=asyncio.get_running_loop(),
             pool=self._pool,
         )
-        data = ""
-        if runtime.data_address is not None:
-            limits = Limits(bytes_per_s=runtime.data_bytes_per_s, latency_s=runtime.data_latency_s)
-            data = self._memories.serve(runtime.data_address, limits)
+        data = self._memories.serve(runtime)
         self._images = ModelBlocks(
             Shelf(cache_of(begin.config)),
             host=host,
@@ -109,7 +107,7 @@ class Agent:
             address=begin.address,
             next_executor=begin.next_executor,
             image=image_of(begin.config),
-            host=Host(name=host, agent=begin.address, data=data, pooled=pool.on),
+            host=host_of(begin, data),
             pool=pool if pool.on else None,
         )
         ports = Ports(
@@ -134,7 +132,8 @@ class Agent:
             self._adopt(note, descriptors)
         if image := image_of(self._begin.config) or self._begin.config.image:
             self._images.offer(image)
-        await self._peers.serve(self._listener)
+        for listener in self._listeners:
+            await self._peers.serve(listener)
         self._peers.dial(self._begin.names[CLUSTER])
         self._control.end.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._told)
@@ -152,8 +151,9 @@ class Agent:
         if isinstance(event, Received) and isinstance(event.message, ExecutorReady):
             self._share(event.message)
         elif isinstance(event, Received) and isinstance(event.message, Members):
-            hosts = event.message.hosts
-            self._memories.hosts({host.name: host.data for host in hosts if host.data})
+            self._memories.hosts(event.message.hosts)
+            for endpoint in to_dial(self._begin.address, event.message.hosts):
+                self._peers.dial(endpoint)
 
     def _share(self, ready: ExecutorReady) -> None:
         """Lend the arena of one that serves to the others of its host, and theirs to it."""

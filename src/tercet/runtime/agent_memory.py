@@ -14,6 +14,8 @@ import numpy as np
 
 from tercet.base.ids import ExecutorId
 from tercet.engine.memory import CLOCK_AT, LIVES_AT, ArenaLayout
+from tercet.messages.kv import Host
+from tercet.runtime.config import RuntimeConfig
 from tercet.runtime.mover import Mover, MoverEvent
 from tercet.runtime.pool_memory import PoolMemory
 from tercet.runtime.residents import Resident
@@ -61,16 +63,18 @@ class AgentMemories:
             self._add(memory, page)
         self._server: TcpServer | None = None
 
-    def serve(self, address: str, limits: Limits) -> str:
-        """Let other hosts read; gives where, as `address:port`."""
-        server = TcpServer(self.regions, self._secret, limits=limits)
-        port = server.serve(address)
-        self._server = server
-        return f"{address}:{port}"
+    def serve(self, runtime: RuntimeConfig) -> str:
+        """Let other hosts read, if there may be any; gives where, as `address:port`, or nothing."""
+        address = runtime.data_address
+        if address is None:
+            return ""
+        limits = Limits(bytes_per_s=runtime.data_bytes_per_s, latency_s=runtime.data_latency_s)
+        self._server = TcpServer(self.regions, self._secret, limits=limits)
+        return f"{address}:{self._server.serve(address)}"
 
-    def hosts(self, data: dict[str, str]) -> None:
-        """Take note where other hosts' memories can be read, by host."""
-        self._hosts.data = data
+    def hosts(self, hosts: tuple[Host, ...]) -> None:
+        """Take note where other hosts' memories can be read."""
+        self._hosts.data = {host.name: host.data for host in hosts if host.data}
 
     def add_arena(self, resident: Resident, layout: ArenaLayout) -> None:
         """An executor serves: its arena can be read."""

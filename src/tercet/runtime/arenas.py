@@ -26,7 +26,7 @@ class Arenas:
             self._budget = plan_memory(
                 block_bytes=wants.block_bytes,
                 context_max=wants.context_max,
-                replicas=runtime.num_executors,
+                replicas=runtime.num_here,
                 fraction=runtime.memory_fraction,
                 asked_bytes=runtime.kv_cache_memory_bytes,
                 free_bytes=free_memory() + _lent_bytes(residents),
@@ -37,7 +37,7 @@ class Arenas:
 
 def share_cores(runtime: RuntimeConfig, log: Log) -> int:
     """Give the threads of each executor."""
-    cores, executors = usable_cores(), runtime.num_executors
+    cores, executors = usable_cores(), runtime.num_here
     threads = runtime.threads or threads_each(executors, cores)
     log.line("info", "cpu.budget", usable=cores, executors=executors, threads_each=threads)
     return threads

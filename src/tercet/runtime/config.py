@@ -67,6 +67,12 @@ class RuntimeConfig:
     """How much of the memory that is free at start KV arenas may take, all together."""
     shutdown_timeout_s: float = 30.0
     """After the first SIGTERM, running jobs may take so long to finish."""
+    cluster_address: str | None = None
+    """HOST:PORT where other hosts join this tree; absent: none can."""
+    cluster_secret_file: str | None = None
+    """What all hosts of the cluster know, in a file of at least 16 bytes."""
+    hosts: int = 1
+    """So many hosts share the executors; the first waits for the others before it starts any."""
     data_address: str | None = None
     """Where this host's memories are served to other hosts; absent: only within the host."""
     data_bytes_per_s: float = 0.0
@@ -84,6 +90,7 @@ class RuntimeConfig:
         if not 0 <= self.port <= 65535:
             raise Invalid(f"port is {self.port}; expected 0 to 65535.", parameter="port")
         self._check_roles()
+        self._check_cluster()
         if self.threads is not None and self.threads < 1:
             raise Invalid(f"threads is {self.threads}; expected at least 1.", parameter="threads")
         if self.kv_cache_memory_bytes is not None and self.kv_cache_memory_bytes < 1:
@@ -114,6 +121,25 @@ class RuntimeConfig:
     def num_executors(self) -> int:
         """Executors of all roles, who share cores and memory."""
         return sum(self.counts.values())
+
+    @property
+    def num_here(self) -> int:
+        """Executors that share the cores and the memory of one host."""
+        return -(-self.num_executors // self.hosts)
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether an executor is not alone."""
+        return self.num_executors > 1 or self.data_address is not None
+
+    def _check_cluster(self) -> None:
+        if not 1 <= self.hosts <= 1024:
+            raise Invalid(f"hosts is {self.hosts}; expected 1 to 1024.", parameter="hosts")
+        if self.cluster_address is not None and self.cluster_secret_file is None:
+            raise Invalid(
+                "A tree that hosts can join needs a secret that they know: cluster_secret_file.",
+                parameter="cluster_secret_file",
+            )
 
     def _check_roles(self) -> None:
         for name in ("prefill", "decode", "replicas"):

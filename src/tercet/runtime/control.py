@@ -44,7 +44,9 @@ class Begin(Struct, frozen=True, kw_only=True, tag=True):
     """Process id: whoever has another parent ends itself."""
     secret: bytes
     names: dict[Address, str]
-    """Where the machines of this host listen (abstract names)."""
+    """Where the machines that this process dials take connections."""
+    public: dict[Address, str] = {}
+    """Where other hosts reach the machines of this one."""
     descriptors: tuple[str, ...] = ()
     """What the attached descriptors are, in order."""
     next_executor: int = 0

@@ -11,6 +11,7 @@ import asyncio
 import mmap
 import os
 import signal
+import socket
 import time
 from dataclasses import dataclass
 from typing import NoReturn
@@ -37,7 +38,7 @@ from tercet.runtime.borrowing import NUM_ARENAS, Borrowing, arena_region
 from tercet.runtime.codec import Facts
 from tercet.runtime.control import Begin, Born, Channel, Failed, Fork, Go, Lend, Note, Wants
 from tercet.runtime.driver import Ports
-from tercet.runtime.endpoints import listen
+from tercet.runtime.endpoints import endpoint_of, listen, tcp
 from tercet.runtime.engine_thread import EngineThread, Threads
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.faulty import FaultyExecutable, faults_of
@@ -145,7 +146,7 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     config = setting.begin.config
     opened = open_configured(config, threads=wish.threads)
     model = opened.model
-    peers = config.runtime.num_executors > 1
+    peers = config.runtime.has_peers
     executable = compile_model(model, opened.device, opened.options)
     context_max = min(model.shape.context_max, config.context_max or model.shape.context_max)
     birth.send(Wants(block_bytes=kv_block_bytes(executable), context_max=context_max))
@@ -200,7 +201,8 @@ def _reach(begin: Begin, executor: ExecutorId, opened: Opened, memory: AddressRa
 
 def peer_name(begin: Begin, executor: ExecutorId) -> str:
     """Under which name an executor takes connections of its peers."""
-    return f"{begin.names[CLUSTER].removesuffix(CLUSTER)}executor/{executor}"
+    agent = next(address for address in begin.names if address.startswith("agent/"))
+    return f"{begin.names[agent].removesuffix(agent)}executor/{executor}"
 
 
 def _blas_threads(most: int) -> Threads:
@@ -246,10 +248,25 @@ class _Executor:
         self._phases = phases
         self._progress = progress
         self._role = wish.role
-        self._capacity = loaded.capacity
+        self._listeners: list[socket.socket] = []
+        self._capacity = self._listen(loaded.capacity)
         self._facts: list[Fact] = []
         self._books: Fact | None = None
         """What it last told of its blocks."""
+
+    def _listen(self, capacity: Capacity) -> Capacity:
+        """Take connections of peers, of other hosts too if there may be any; what they are told."""
+        runtime, reach = self._setting.begin.config.runtime, capacity.reach
+        if not runtime.has_peers:
+            return capacity
+        self._listeners.append(listen(reach.endpoints[0]))
+        if runtime.data_address is not None:
+            remote = listen(tcp(runtime.data_address, 0))
+            self._listeners.append(remote)
+            reach = replace(
+                reach, endpoints=(*reach.endpoints, endpoint_of(remote, runtime.data_address))
+            )
+        return replace(capacity, reach=reach)
 
     async def serve(self, lender: Channel) -> None:
         """Serve until the process is killed; `lender`: where the agent lends memory."""
@@ -259,7 +276,7 @@ class _Executor:
         construction = MakeTaskExecutor(
             config=config.task_executor,
             executor=self._wish.executor,
-            capacity=self._loaded.capacity,
+            capacity=self._capacity,
             scheduling=config.scheduling,
             transfer=config.transfer,
         )
@@ -292,10 +309,10 @@ class _Executor:
         self._phases.over("Scaler-Post")
         self._beat()
         loop.call_later(FACTS_S, self._send_facts)
-        if config.pool.on or config.runtime.num_executors > 1:
+        if config.pool.on or config.runtime.has_peers:
             self._borrowing.start()
-        if config.runtime.num_executors > 1:
-            await self._peers.serve(listen(self._capacity.reach.endpoints[0]))
+        for listener in self._listeners:
+            await self._peers.serve(listener)
         for peer, name in self._setting.begin.names.items():
             if peer.startswith(("front/", "agent/")) or peer == CLUSTER:
                 self._peers.dial(name)

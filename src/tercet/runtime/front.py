@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import sys
+from dataclasses import replace
 
 import uvloop
 
@@ -18,12 +19,14 @@ from tercet.messages.events import DrainRequested
 from tercet.observe.metrics import Metrics
 from tercet.runtime.child import BEAT_S
 from tercet.runtime.cluster_machine import MakeClusterManager
-from tercet.runtime.codec import Facts
+from tercet.runtime.codec import Facts, Join, Welcome
 from tercet.runtime.control import Beat, Drain, Drained, Failed, Note, Wanted
 from tercet.runtime.controls import FrontControls
 from tercet.runtime.driver import Ports
 from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.joining import Joined, join_tree
+from tercet.runtime.joining_host import welcome
+from tercet.runtime.listening import REMOTE
 from tercet.runtime.served import open_served, served_names
 from tercet.runtime.service import FrontService
 from tercet.runtime.setting import Setting
@@ -54,7 +57,10 @@ class Front:
             for role, count in config.runtime.counts.items()
             if count
         )
-        make_cluster = MakeClusterManager(config=config.cluster_manager, groups=groups)
+        cluster = config.cluster_manager
+        num_agents = max(cluster.num_agents, config.runtime.hosts)
+        cluster = replace(cluster, num_agents=num_agents)
+        make_cluster = MakeClusterManager(config=cluster, groups=groups)
         make_jobs = MakeJobExecutor(
             config=config.job_executor, address=begin.address, seed=secrets.randbits(63)
         )
@@ -71,7 +77,7 @@ class Front:
             begin.address, self._job_host.deliver, facts=self._count
         )
         self._cluster_host.peers = self._setting.peers(
-            CLUSTER, self._cluster_host.deliver, facts=self._count
+            CLUSTER, self._cluster_host.deliver, facts=self._count, aside=self._welcome
         )
         self._controls = FrontControls(
             self._jobs,
@@ -92,6 +98,8 @@ class Front:
         for host in (self._job_host, self._cluster_host):
             if host.peers is not None:
                 await host.peers.serve(self._sockets[host.address])
+                if host.address + REMOTE in self._sockets:
+                    await host.peers.serve(self._sockets[host.address + REMOTE])
         try:
             served = await self._loop.run_in_executor(None, open_served, self._begin.config)
         except Invalid as error:
@@ -109,6 +117,12 @@ class Front:
         self._beat()
         self._look()
         await asyncio.Event().wait()
+
+    def _welcome(self, _: Address, said: Join | Welcome) -> Welcome | None:
+        """Tell a host that wants to join what it is to be."""
+        if not isinstance(said, Join) or not self._begin.public:
+            return None
+        return welcome(self._begin.config, dict(self._begin.public))
 
     def _note(self, note: Note) -> None:
         self._control.send(note)

@@ -1,8 +1,10 @@
-"""Which peers an executor keeps connections with: linked once, from the list of members."""
+"""Which peers executors and agents keep connections with: linked once, from the list of members."""
 
-from tercet.base.ids import ExecutorId
-from tercet.messages.kv import Reach
+from tercet.base.ids import Address, ExecutorId
+from tercet.messages.kv import Host, Reach
 from tercet.messages.wire import ExecutorReady, Members, Role
+from tercet.runtime.control import Begin
+from tercet.runtime.endpoints import is_remote
 
 
 class Links:
@@ -39,9 +41,26 @@ class Links:
     def _endpoint(self, reach: Reach) -> str | None:
         """The first that can be dialed from here: names of this host's kernel, or TCP."""
         for endpoint in reach.endpoints:
-            if reach.host == self._reach.host or endpoint.startswith("tcp:"):
+            if reach.host == self._reach.host or is_remote(endpoint):
                 return endpoint
         return None
+
+
+def to_dial(agent: Address, hosts: tuple[Host, ...]) -> list[str]:
+    """Give the endpoints of agents that this one dials: those of hosts whose names come later."""
+    return [host.endpoints[0] for host in hosts if host.agent > agent and host.endpoints]
+
+
+def host_of(begin: Begin, data: str) -> Host:
+    """Give what the cluster is told of this host; `data`: where its memories are read."""
+    endpoint = begin.public.get(begin.address)
+    return Host(
+        name=begin.address.removeprefix("agent/"),
+        agent=begin.address,
+        data=data,
+        endpoints=() if endpoint is None else (endpoint,),
+        pooled=begin.config.pool.on,
+    )
 
 
 def _paired(one: ExecutorReady, other: ExecutorReady) -> bool:

@@ -10,7 +10,7 @@ from tercet.base.ids import Address, Epoch
 from tercet.base.machine import Machine
 from tercet.messages.effects import Effect
 from tercet.observe.log import Log, bridge_libraries
-from tercet.runtime.codec import Facts, encode
+from tercet.runtime.codec import Facts, Join, Welcome, encode
 from tercet.runtime.control import Begin
 from tercet.runtime.driver import EventT, Host, Ports, Process
 from tercet.runtime.identity import Identity
@@ -56,7 +56,8 @@ class Setting:
         deliver: Callable[[PeerEvent], None],
         *,
         facts: Callable[[Address, Facts], None] | None = None,
+        aside: Callable[[Address, Join | Welcome], Welcome | None] | None = None,
     ) -> Peers:
         """Give the connections of a machine that lives at the address."""
         identity = Identity(address, self.epoch, self.begin.secret)
-        return Peers(identity, deliver, config=PeersConfig(), facts=facts)
+        return Peers(identity, deliver, config=PeersConfig(), facts=facts, aside=aside)

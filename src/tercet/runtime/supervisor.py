@@ -42,10 +42,10 @@ from tercet.runtime.control import (
     channel_from,
     channel_pair,
 )
-from tercet.runtime.endpoints import listen, unix
 from tercet.runtime.holdings import Holdings
 from tercet.runtime.launch import launch
-from tercet.runtime.listening import listen_http
+from tercet.runtime.listening import Listeners
+from tercet.runtime.place import Place, first_place
 from tercet.runtime.process import (
     adopt_orphans,
     allow_many_descriptors,
@@ -55,8 +55,7 @@ from tercet.runtime.process import (
 )
 from tercet.runtime.recording import open_folder
 
-FRONT, CLUSTER, AGENT = Address("front/0"), Address("cluster"), Address("agent/local")
-ADDRESSES = {"front": FRONT, "agent": AGENT, "zygote": Address("zygote/local")}
+FRONT, CLUSTER = Address("front/0"), Address("cluster")
 RESTART_S_MIN, RESTART_S_MAX = 0.05, 2.0
 QUICK_DEATHS_MAX = 5
 """So many deaths in a row of a process, each soon after its start, end the tree."""
@@ -76,25 +75,26 @@ class Supervisor:
         on_serving: Callable[[str], None],
         on_failed: Callable[[str], None],
         link: Channel | None = None,
+        place: Place = Place(),  # noqa: B008  frozen
     ) -> None:
         self._config = config
+        self._place = place
         self._on_serving = on_serving
         self._on_failed = on_failed
         self._link = link
         self._log = Log("supervisor", config.observe)
-        self._secret = secrets.token_bytes(32)
-        self._names: dict[Address, str] = {}
-        self._listeners: dict[str, socket.socket] = {}
+        self._secret = place.secret or secrets.token_bytes(32)
+        self._listeners = Listeners(config.runtime, place)
         self._children: dict[str, Child] = {}
         self._holdings = Holdings()
-        self._epoch = 0
+        self._epoch = place.first_epoch
         self._zygote_end: Channel | None = None
         """The agent's end of the channel to the zygote, kept for the agent's next self."""
         self._quick_deaths: dict[str, int] = {}
         self._restarts: list[tuple[float, str]] = []
         self._selector = selectors.DefaultSelector()
         self._look_at = 0.0
-        self._serving = False
+        self._serving = place.joined
         self._drain_until: float | None = None
         self._result: int | None = None
 
@@ -116,8 +116,8 @@ class Supervisor:
         try:
             if self._config.runtime.record is not None:
                 open_folder(Path(self._config.runtime.record))
-            self._open_listeners()
-            for kind in ("zygote", "agent", "front"):
+            self._listeners.open()
+            for kind in ("zygote", "agent") if self._place.joined else ("zygote", "agent", "front"):
                 self._start(kind)
             while self._result is None:
                 self._turn()
@@ -134,23 +134,15 @@ class Supervisor:
 
     # starting
 
-    def _open_listeners(self) -> None:
-        runtime = self._config.runtime
-        self._listeners["http"] = listen_http(runtime.host, runtime.port)
-        unique = secrets.token_hex(8)
-        for address in (FRONT, CLUSTER, AGENT):
-            self._names[address] = unix(f"tercet-{unique}-{address}")
-            self._listeners[address] = listen(self._names[address])
-
     def _start(self, kind: str) -> None:
         self._epoch += 1
         parts: dict[str, int] = {}
         held: list[tuple[Held, tuple[int, ...]]] = []
         zygote_side: Channel | None = None
         if kind == "front":
-            parts = {name: self._listeners[name].fileno() for name in ("http", FRONT, CLUSTER)}
+            parts = self._listeners.of_front()
         elif kind == "agent":
-            parts = {AGENT: self._listeners[AGENT].fileno()}
+            parts = self._listeners.of_agent()
             if self._zygote_end is not None:
                 parts["zygote"] = self._zygote_end.fileno()
             held = self._holdings.notes()
@@ -165,11 +157,12 @@ class Supervisor:
         self._selector.register(channel.end, selectors.EVENT_READ, lambda: self._heard(child))
         begin = Begin(
             config=self._config,
-            address=ADDRESSES[kind],
+            address=self._listeners.address(kind),
             epoch=Epoch(self._epoch),
             supervisor=os.getpid(),
             secret=self._secret,
-            names=self._names,
+            names=self._listeners.names,
+            public=self._listeners.public,
             descriptors=tuple(parts),
             next_executor=self._holdings.next_executor,
             num_held=len(held),
@@ -291,13 +284,9 @@ class Supervisor:
     def _state(self, *, ready: bool) -> None:
         if ready and not self._serving:
             self._serving = True
-            self._on_serving(self._url())
+            self._on_serving(self._listeners.url())
             if self._link is not None:
-                self._link.send(Serving(url=self._url()))
-
-    def _url(self) -> str:
-        host, port = self._listeners["http"].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+                self._link.send(Serving(url=self._listeners.url()))
 
     def _fail(self, sentence: str) -> None:
         self._result = 1
@@ -360,8 +349,7 @@ class Supervisor:
         for child in self._children.values():
             child.channel.close()
         self._holdings.close()
-        for listener in self._listeners.values():
-            listener.close()
+        self._listeners.close()
         self._replace_zygote_end()
         self._selector.close()
 
@@ -371,16 +359,21 @@ def _noted(number: int, _: object) -> None:
     del number
 
 
-def supervise(config: TreeConfig, *, on_serving: Callable[[str], None]) -> int:
+def supervise(
+    config: TreeConfig, *, on_serving: Callable[[str], None], place: Place | None = None
+) -> int:
     """Be the supervisor of a tree in this process until it ends; give the exit code.
 
-    `on_serving` is called with the address once the model can answer.
+    `on_serving` is called with the address once the model can answer. `place`: the host is one that
+    joined a cluster.
     """
 
     def tell(sentence: str) -> None:
         print(f"error: {sentence}", file=sys.stderr, flush=True)
 
-    return Supervisor(config, on_serving=on_serving, on_failed=tell).run()
+    return Supervisor(
+        config, on_serving=on_serving, on_failed=tell, place=place or first_place(config.runtime)
+    ).run()
 
 
 def main(descriptor: int) -> int:
@@ -393,8 +386,10 @@ def main(descriptor: int) -> int:
     def ignore(_: str) -> None:
         return
 
-    supervisor = Supervisor(received[0].config, on_serving=ignore, on_failed=ignore, link=link)
-    return supervisor.run()
+    config = received[0].config
+    return Supervisor(
+        config, on_serving=ignore, on_failed=ignore, link=link, place=first_place(config.runtime)
+    ).run()
 
 
 if __name__ == "__main__":
