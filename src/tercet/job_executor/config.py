@@ -1,8 +1,11 @@
 """What can be set of a job executor."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tercet.base.errors import Invalid
+
+Routing = Literal["least_load", "prefix_affinity"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,9 @@ class JobExecutorConfig:
     """The same for executors that died before they said anything after they got the task."""
     silent_losses_before_suspect: int = 2
     """From so many silent losses on, a task is retried alone."""
+    routing: Routing = "least_load"
+    """Which executor gets a task: the one with the least work, or `prefix_affinity`, the one that
+    has most of its prompt."""
     no_executor_timeout_s: float = 60.0
     """A task waits so long while no executor of its model is ready, then it fails."""
 

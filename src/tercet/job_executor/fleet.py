@@ -74,6 +74,7 @@ class Fleet:
         self._ghosts.pop(ready.executor, None)
         self._known[ready.executor] = record
         record.model, record.role = ready.model, ready.role
+        record.prefills.num_blocks = ready.num_blocks
         record.member = True
         return record
 

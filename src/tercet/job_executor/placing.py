@@ -12,6 +12,7 @@ from tercet.base.ids import (
     index_of,
     task_id,
 )
+from tercet.job_executor.choosing import Choosing
 from tercet.job_executor.config import JobExecutorConfig
 from tercet.job_executor.lane import Lane
 from tercet.job_executor.records import ExecutorRecord, TaskRecord
@@ -33,6 +34,7 @@ class Placing:
         self._reply = reply
         self._num_tasks_max = config.max_tasks_per_executor
         self._patience_ns = int(config.no_executor_timeout_s * 1e9)
+        self._choosing = Choosing(config.routing)
         self._lanes: dict[str, Lane] = {}
         self.num_waiting = 0
         """Tasks in all lanes."""
@@ -83,6 +85,7 @@ class Placing:
 
     def close(self, record: ExecutorRecord, now: int) -> list[TaskRecord]:
         """Take an executor out and all tasks from it; gives them, oldest placement first."""
+        self._choosing.gone(record.executor)
         lane = self._lanes.get(record.model)
         if lane is not None and lane.executors.pop(record.executor, None) is not None:
             lane.alone_since = now
@@ -181,7 +184,9 @@ class Placing:
                 return there.executor
         room = list(self._with_room(lane))
         calm = [e for e in room if e.trial is None]
-        return least_load(calm or room)
+        if any(e.role is Role.PREFILL for e in lane.executors.values()):
+            return least_load(calm or room)  # who computes the prompt is another question
+        return self._choosing.choose(task, calm or room)
 
     def _send(self, task: TaskRecord, record: ExecutorRecord, out: list[Effect]) -> None:
         leader = self._leader(task, record)
@@ -195,7 +200,10 @@ class Placing:
         record.num_tokens += task.num_pending
         if task.suspect:
             record.trial = task
-        message = task.message(self._reply, leader, self._prefill(task, record))
+        prefill = self._prefill(task, record)
+        if prefill is None:
+            self._choosing.placed(task, record)
+        message = task.message(self._reply, leader, prefill)
         out.append(Send(to=record.address, message=message, cause=task.job.cause))
 
     def _prefill(self, task: TaskRecord, record: ExecutorRecord) -> Address | None:
@@ -209,9 +217,10 @@ class Placing:
             return None  # only who computes a prompt can tell of it
         lane = self._lanes[task.model]
         found = {e.executor: e for e in lane.executors.values() if e.role is Role.PREFILL}
-        chosen = least_load(e.prefills for e in found.values())
+        chosen = self._choosing.choose(task, [e.prefills for e in found.values()])
         if chosen is None:
             return None
+        self._choosing.placed(task, found[chosen])
         load = found[chosen].prefills
         load.num_tasks += 1
         load.num_tokens += num_tokens

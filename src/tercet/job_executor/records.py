@@ -27,6 +27,7 @@ class PrefillLoad:
     executor: ExecutorId
     num_tasks: int = 0
     num_tokens: int = 0
+    num_blocks: int = 0
 
 
 @dataclass(slots=True, eq=False)

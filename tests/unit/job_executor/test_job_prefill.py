@@ -3,17 +3,18 @@
 from front_cases import Front, cancelled, ends, placed, ready
 
 from tercet.base.ids import Address, Epoch
+from tercet.job_executor.config import JobExecutorConfig
 from tercet.jobs.job import Finish, Job
 from tercet.messages.events import JobCancelled, Received
-from tercet.messages.wire import Members, Role, TaskUpdate
+from tercet.messages.wire import Members, Role, SubmitTask, TaskUpdate
 
 LONG = tuple(range(1, 101))
 P, D, C = Role.PREFILL, Role.DECODE, Role.COLOCATED
 
 
-def house(*roles: Role) -> Front:
+def house(*roles: Role, config: JobExecutorConfig | None = None) -> Front:
     """A front with an executor of each role, by number."""
-    front = Front()
+    front = Front(config)
     for number in range(len(roles)):
         front.join(number)
     cast(front, *roles)
@@ -105,3 +106,38 @@ def test_roles_that_change_count_for_what_comes_next() -> None:
     assert [prefill for _, prefill in places(front)] == [None]
     cast(front, D, P)
     assert places(front) == [("executor/0", "executor/1")]
+
+
+AFFINE = JobExecutorConfig(routing="prefix_affinity")
+
+
+OTHER = tuple(range(500, 600))
+
+
+def done(front: Front, prompt: tuple[int, ...]) -> SubmitTask:
+    """Submit a prompt and let it end after one token."""
+    [(to, sent)] = placed(front.submit(front.job(prompt)))
+    ended = TaskUpdate(sent.task.id, tokens=(5,), finish=Finish.LENGTH)
+    front.say(int(to.partition("/")[2]), TaskUpdate(sent.task.id, started=True), ended)
+    return sent
+
+
+def test_with_affinity_a_prompt_goes_where_it_was_before() -> None:
+    front = house(C, C, config=AFFINE)
+    places(front)
+    assert places(front, front.job(OTHER))[0][0] == "executor/1"
+    assert places(front, front.job((*OTHER, 7)))[0][0] == "executor/1"
+    assert places(front, front.job((*OTHER, 8)))[0][0] == "executor/0", "too much waits there"
+    front.gone(1)
+    front.join(1)
+    assert places(front, front.job((*OTHER, 9)))[0][0] == "executor/1", "the least, nothing cached"
+
+
+def test_with_affinity_prompts_go_to_the_prefill_executor_that_has_them() -> None:
+    front = house(P, P, D, config=AFFINE)
+    assert done(front, LONG).prefill == "executor/0"
+    places(front, front.job(tuple(range(50))))
+    assert done(front, OTHER).prefill == "executor/1"
+    front = house(P, P, D, config=AFFINE)
+    done(front, LONG)
+    assert [done(front, LONG).prefill for _ in range(3)] == ["executor/0"] * 3
