@@ -63,7 +63,6 @@ class Asker:
 
     @property
     def num_holding(self) -> int:
-        """Fetches that hold reserved blocks."""
         return self._book.num_holding
 
     @property
@@ -191,8 +190,7 @@ class Asker:
         renewed = self._teller.renewed.get(sender, 0)
         for fetch in self._book.of(sender):
             if fetch.ask in known:
-                fetch.heard = now
-                fetch.stands_until = renewed + self._lease_ns
+                fetch.heard, fetch.stands_until = now, renewed + self._lease_ns
             elif fetch.began >= renewed or fetch.state is FetchState.DEFERRED:
                 fetch.heard = now
             elif fetch.state is FetchState.BORROWED:
@@ -202,7 +200,7 @@ class Asker:
                 self._stop(fetch, FetchEvent.FAIL, "the lease is over", out)
 
     def joined(self, peer: Address, now: int, out: list[Effect]) -> None:
-        """A lender is there (again): tell it what is over, and that the rest still stands."""
+        """A lender is there: tell it what is over, and that the rest still stands."""
         self._teller.joined(peer, out)
         self._teller.renew(peer, self._book.all(), now, out)
 
@@ -267,6 +265,7 @@ class Asker:
     def _reserve(self, fetch: Fetch, now: int, out: list[Effect]) -> bool:
         """Reserve room and ask; False while there is none. Nobody was asked then."""
         run, cache = fetch.run, self._scheduler.cache
+        run.deferred = False
         max_passes = self._scheduler.config.max_passes
         starves = self._scheduler.queue.starves_before(run, max_passes=max_passes)
         if starves or self._book.num_waited_for >= self._config.max_fetches:
@@ -284,6 +283,7 @@ class Asker:
                 cache, holding, run.tokens, num_blocks=fetch.num_blocks, spare=spare
             )
             if fetch.inflow is None:
+                run.deferred = True
                 cache.release(holding, run.tokens, computed=0, index=False)
                 return False
         self._book.begun(fetch)

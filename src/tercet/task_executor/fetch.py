@@ -111,7 +111,6 @@ class Fetches:
         """Have it wait for room, under a new number: the former one is over for its lender."""
         self._next_ask += 1
         fetch.ask = self._next_ask
-        fetch.run.deferred = True
         self._all[fetch.ask] = self._deferred[fetch.ask] = fetch
 
     def begun(self, fetch: Fetch) -> None:

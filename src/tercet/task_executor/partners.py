@@ -64,7 +64,7 @@ class Partners:
         self._armed = False
         self._now = 0
         self._pending: list[Effect] = []
-        """Of stores that began within a step's result."""
+        """Of stores that began within a step's result, and of populates that a plan gave up."""
         self._offered: dict[TaskId, None] = {}
         """Tasks whose prompts were offered to the pool."""
         self._scheduler = scheduler
@@ -103,7 +103,8 @@ class Partners:
 
     def give_back(self) -> bool:
         """Free the newest blocks that are only reserved."""
-        return self.asker.give_back()
+        stores, populates = self.storer, self.populator
+        return stores.give_back() or populates.give_back(self._pending) or self.asker.give_back()
 
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through all blocks that are held here, each as often as it is held."""
@@ -155,9 +156,7 @@ class Partners:
     def pump(self, now: int, out: list[Effect]) -> None:
         """Before planning: what room allows now."""
         self._now = now
-        if self._pending:
-            out += self._pending
-            self._pending.clear()
+        self._flush(out)
         if len(self.populator):
             self.populator.pump(out)
         if self.asker.num_fetches:
@@ -171,6 +170,7 @@ class Partners:
 
     def tell_returns(self, out: list[Effect]) -> None:
         self.asker.tell_returns(out)
+        self._flush(out)
 
     def preempted(self, run: TaskRun, out: list[Effect]) -> None:
         self.lender.preempted(run, out)
@@ -258,6 +258,11 @@ class Partners:
         self.lender.check()
         self.asker.check()
         self.populator.check()
+
+    def _flush(self, out: list[Effect]) -> None:
+        if self._pending:
+            out += self._pending
+            self._pending.clear()
 
     def _ticket(self) -> int:
         self._num_tickets += 1

@@ -125,6 +125,15 @@ class Populator:
             if not populate.over and populate.run.state is RunState.ENDED:
                 self._leave(populate, out)
 
+    def give_back(self, out: list[Effect]) -> bool:
+        """Give up the newest populate to which nothing is on its way yet; false: there is none."""
+        for populate in reversed(self._all.values()):
+            inflow = populate.inflow
+            if inflow is not None and not inflow.num_under_way:
+                self._leave(populate, out)
+                return True
+        return False
+
     # what the agent says
 
     def found(self, message: PoolFound, now: int, out: list[Effect]) -> None:

@@ -7,11 +7,13 @@ Only whole values of the prompt: what was generated, reasoning included, is not 
 known to be there already is not offered again.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId
+from tercet.cache.cache import Holding
 from tercet.messages.effects import Effect, Fact, Send, Sum
 from tercet.messages.events import Summed
 from tercet.messages.kv import PoolPut, PoolStored, PoolValue, Strip
@@ -24,6 +26,8 @@ from tercet.transfer.config import TransferConfig
 KNOWN_MAX = 65_536
 """Keys that are remembered as stored; they may have been driven out since: then the next prompt
 finds nothing, computes, and they are offered again once they are forgotten here."""
+_ONE_MORE = array("i", [0])
+"""A hit leaves one token to compute; here none has to be left."""
 Known = OrderedDict[bytes, None]
 
 
@@ -35,7 +39,8 @@ class _Store:
     namespace: str
     keys: list[bytes]
     strips: list[Strip]
-    held: list[BlockId]
+    held: Holding
+    prompt: "array[int]"
     until: int
     name: str
 
@@ -69,7 +74,7 @@ class Storer:
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through the blocks that stores hold."""
         for store in self._all.values():
-            yield from store.held
+            yield from store.held.table
 
     def offer(self, run: TaskRun, now: int, out: list[Effect]) -> None:
         """Store the full values of a prompt that is computed, unless they are known to be there."""
@@ -86,11 +91,16 @@ class Storer:
         fresh = [place for place, key in enumerate(keys) if key not in self._known]
         if not fresh:
             return
-        held = holding.table[: per * (fresh[-1] + 1)]
-        for block in held:
-            self._scheduler.cache.pool.hold(block)
+        # The path in the index and not the task's own blocks: another task may have computed the
+        # same ones first, and whoever holds a block of the index holds its ancestors there.
+        cache = self._scheduler.cache
+        held = cache.hold(namespace, prompt + _ONE_MORE)
+        fresh = [place for place in fresh if per * (place + 1) <= len(held.table)]
+        if not fresh:
+            cache.release(held, prompt, computed=0, index=False)
+            return
         strips = [
-            strip_of(self._scheduler.cache, self._capacity.reach, held[per * p : per * (p + 1)])
+            strip_of(cache, self._capacity.reach, held.table[per * p : per * (p + 1)])
             for p in fresh
         ]
         self._next += 1
@@ -100,6 +110,7 @@ class Storer:
             keys=[keys[place] for place in fresh],
             strips=strips,
             held=held,
+            prompt=prompt,
             until=now + self._patience_ns,
             name=run.name,
         )
@@ -108,6 +119,15 @@ class Storer:
         self._of_sum[ticket] = store
         part = layout_of(self._capacity.reach).layer_bytes
         out.append(Sum(ticket=ticket, sources=tuple(strips), part_bytes=part, cause=run.name))
+
+    def give_back(self) -> bool:
+        """Hold nothing for the newest store any more; false: there is none. Who reads it late finds
+        other lives.
+        """
+        if not self._all:
+            return False
+        self._end(next(reversed(self._all.values())))
+        return True
 
     def owns(self, ticket: int) -> bool:
         return ticket in self._of_sum
@@ -163,5 +183,4 @@ class Storer:
 
     def _end(self, store: _Store) -> None:
         del self._all[store.number]
-        for block in reversed(store.held):
-            self._scheduler.cache.pool.drop(block)
+        self._scheduler.cache.release(store.held, store.prompt, computed=0, index=False)
