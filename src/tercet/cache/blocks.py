@@ -31,7 +31,6 @@ from collections.abc import Iterable
 from tercet.base.errors import must
 from tercet.base.ids import BlockId, BlockRef
 
-
 _LIFE_MASK = (1 << 32) - 1
 """Lives are u4 wherever they leave the machine."""
 

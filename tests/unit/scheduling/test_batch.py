@@ -3,6 +3,7 @@ from array import array
 from executor_harness import task
 
 from tercet.cache.blocks import BlockPool
+from tercet.cache.blocks import BlockPool
 from tercet.messages.plan import SlotOpening
 from tercet.messages.wire import SubmitTask
 from tercet.scheduling.batch import BatchWriter, Chunk
@@ -42,6 +43,23 @@ def test_decodes_stand_first_then_chunks():
     assert list(plan.samples) == [1, 1, 1, 0, 1]
     assert _ints(plan.growth) == [2, 0, 1, 0, 0]
     assert _ints(plan.blocks) == [91, 92, 17]
+
+
+def test_lives_of_fresh_blocks_are_told():
+    pool = BlockPool(8)
+    for _ in range(3):
+        pool.take()
+    for block in (1, 1, 2):
+        pool.drop(block)
+        pool.take()
+    opening = SlotOpening(
+        slot=9, task=task(10, [1]), computed=16, blocks=array("i", [0, 1]).tobytes()
+    )
+    plan = BatchWriter(pool).write(
+        5, ends=((), (opening,)), decodes=[_run(4)], grown={0: (2,)}, chunks=[]
+    )
+    assert _ints(plan.begins) == [3, 2], "block 0 is a hit: its life goes on"
+    assert _write(BatchWriter(pool), [_run(4)]).begins == b""
 
 
 def test_arrays_are_little_endian_i4():
