@@ -11,45 +11,22 @@ import numpy as np
 
 from tercet.base.ids import ExecutorId, JobId, job_of
 from tercet.base.model import ModelShape
-from tercet.devices.contract import I64, U64
 from tercet.devices.cost.config import CostConfig
 from tercet.devices.cost.device import CostDevice
 from tercet.devices.cost.durations import LinearDuration
-from tercet.engine.engine import Engine
-from tercet.engine.memory import U32
+from tercet.engine.engine import Engine, Started
 from tercet.messages.effects import RunStep
 from tercet.messages.events import ProgressSeen, StepDone
-from tercet.messages.plan import StepCost, StepPlan
+from tercet.messages.plan import StepCost, StepPlan, StepResult
 from tercet.models.families.build import build
+from tercet.sim.arenas import Range
 from tercet.sim.checkers.blocks import BlockChecker
+from tercet.sim.checkers.contents import ContentChecker, Reads
+from tercet.sim.layer_clock import LayerClock
 from tercet.sim.node import Node
 from tercet.sim.scenario import ClusterSpec
 
-
-class VirtualMemory:
-    """KV memory that holds nothing but generations."""
-
-    def __init__(self, num_blocks: int) -> None:
-        self._num_blocks = num_blocks
-        self.lives = np.zeros(num_blocks, np.uint32)
-        self._clock = np.zeros(1, np.uint64)
-
-    @property
-    def num_ids(self) -> int:
-        return self._num_blocks
-
-    @property
-    def own_blocks(self) -> range:
-        return range(self._num_blocks)
-
-    def life_places(self, block_ids: I64) -> I64:
-        return block_ids
-
-    def renew(self, block_ids: I64, lives: U32) -> None:
-        self.lives[block_ids] = lives
-
-    def clock(self) -> U64:
-        return self._clock
+FINGERPRINT = "cost"
 
 
 class EngineHost:
@@ -62,6 +39,7 @@ class EngineHost:
         spec: ClusterSpec,
         shape: ModelShape,
         cost: StepCost,
+        memory: Range,
         poison: "dict[JobId, None]",
     ) -> None:
         duration = LinearDuration(
@@ -83,10 +61,17 @@ class EngineHost:
                 build(shape), {}
             ),
             shape=shape,
-            memory=VirtualMemory(spec.blocks),
+            memory=memory,
             max_slots=spec.slots,
             clock=lambda: 0,
         )
+        self.memory = memory
+        self.clock: LayerClock | None = None
+        """Set by the host, once there is a process."""
+        self.contents = ContentChecker(
+            f"executor/{executor}", FINGERPRINT, memory, self._engine.slots
+        )
+        self._looks = spec.check_contents
         self._poison = poison
         self._poisoned: dict[int, None] = {}
         self._queue: deque[RunStep] = deque()
@@ -119,9 +104,11 @@ class EngineHost:
         if self._swallows_poison(effect.plan):
             self.on_poison()
             return
-        result = self._engine.run(effect.plan)
+        started = self._engine.start(effect.plan)
+        duration = started.outputs.duration_ns if started.outputs is not None else 0
         timeline = node.world.timeline
         slow = self.slow_factor if timeline.now < self.slow_until else 1.0
+        reads = self._look(started, int(duration * slow)) if self._looks else None
 
         def end() -> None:
             if not node.alive or self.stuck:
@@ -129,6 +116,7 @@ class EngineHost:
             if node.frozen:
                 timeline.after(node.thaws_in, end)
                 return
+            result = self._finish(started, reads)
             self._running = None
             self._steps += 1
             self.num_tokens += len(result.tokens) // 4
@@ -136,7 +124,28 @@ class EngineHost:
                 self._begin(node)
             node.deliver(StepDone(result=result))
 
-        timeline.after(int(result.duration_ns * slow), end)
+        timeline.after(int(duration * slow), end)
+
+    def _look(self, started: Started, duration: int) -> Reads:
+        """Check what the step reads, and let it write, layer by layer, what it computes."""
+        contents, plan = self.contents, started.plan
+        contents.opened(plan)
+        reads = contents.reads(started.seating.slots)
+        contents.compare(plan.step, reads)
+        if self.clock is not None:
+            self.clock.begin(plan.step, duration, *contents.computes(started.seating))
+        return reads
+
+    def _finish(self, started: Started, reads: Reads | None) -> StepResult:
+        if self.clock is not None and reads is not None:
+            self.clock.end()
+        result = self._engine.finish(started)
+        if reads is not None:
+            stale = np.frombuffer(started.plan.slots, "<i4")[np.frombuffer(result.stale, "<i4")]
+            self.contents.compare(started.plan.step, reads.foreign, without=stale.tolist())
+            blocks, tags = self.contents.settled(started.seating)
+            self.memory.own.blocks[blocks] = tags
+        return result
 
     def _swallows_poison(self, plan: StepPlan) -> bool:
         for slot in plan.closes:

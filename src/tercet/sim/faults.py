@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable
 
 from tercet.base.rand import Rand
-from tercet.sim.cluster import Cluster, executor_of
+from tercet.messages.wire import Role
+from tercet.sim.cluster import Cluster
+from tercet.sim.host import executor_of
 from tercet.sim.node import Node
 from tercet.sim.scenario import FaultSpec
 from tercet.sim.timeline import MS, Timeline
@@ -27,6 +29,14 @@ class Faults:
             "kill_front": self._kill_front,
             "partition": self._partition,
             "clock_step": self._clock_step,
+            "lose": self._lose,
+            "double": self._double,
+            "partition_hosts": self._partition_hosts,
+            "kill_host": self._kill_host,
+            "slow_link": self._slow_link,
+            "corrupt": self._corrupt,
+            "disk_full": self._disk_full,
+            "change_roles": self._change_roles,
         }
 
     def start(self, specs: tuple[FaultSpec, ...]) -> None:
@@ -78,20 +88,21 @@ class Faults:
         if self._rand.chance(0.5):
             node.freeze(int(spec.for_ms * MS))
         else:
-            self._cluster.hosts[executor_of(node)].stuck = True
+            self._cluster.ground.engines[executor_of(node)].stuck = True
         return True
 
     def _slow_executor(self, spec: FaultSpec) -> bool:
         node = self._any_executor()
         if node is None:
             return False
-        host = self._cluster.hosts[executor_of(node)]
+        host = self._cluster.ground.engines[executor_of(node)]
         host.slow_factor = spec.factor
         host.slow_until = self._timeline.now + int(spec.for_ms * MS)
         return True
 
     def _kill_agent(self, _: FaultSpec) -> bool:
-        self._cluster.kill_agent()
+        hosts = self._cluster.hosts
+        hosts[self._rand.below(len(hosts)) if len(hosts) > 1 else 0].kill_agent()
         return True
 
     def _kill_front(self, _: FaultSpec) -> bool:
@@ -111,5 +122,79 @@ class Faults:
         """The host was suspended: every clock of it jumps ahead."""
         for node in list(self._cluster.world.nodes.values()):
             node.jump(int(spec.for_ms * MS))
-        self._cluster.clock_ahead += int(spec.for_ms * MS)
+        self._cluster.ground.clock_ahead += int(spec.for_ms * MS)
         return True
+
+    def _lose(self, spec: FaultSpec) -> bool:
+        self._cluster.world.network.lose(spec.share, self._until(spec))
+        return True
+
+    def _double(self, spec: FaultSpec) -> bool:
+        self._cluster.world.network.double(spec.share, self._until(spec))
+        return True
+
+    def _partition_hosts(self, spec: FaultSpec) -> bool:
+        """Two hosts do not hear each other; each hears all others."""
+        pair = self._two_hosts()
+        if pair is None:
+            return False
+        one, other = pair
+        self._cluster.world.network.cut_hosts(one, other, self._until(spec))
+        for wire in self._cluster.planes.pair(one, other):
+            wire.cut(self._until(spec))
+        return True
+
+    def _kill_host(self, spec: FaultSpec) -> bool:
+        """Any but the one with the fronts: its disk is all that comes back."""
+        rest = [host for host in self._cluster.hosts[1:] if not host.down]
+        if not rest:
+            return False
+        rest[self._rand.below(len(rest))].die(int(spec.for_ms * MS))
+        return True
+
+    def _slow_link(self, spec: FaultSpec) -> bool:
+        link = self._cluster.planes.any(self._rand)
+        if link is None:
+            return False
+        link.slow_down(spec.factor, int(spec.for_ms * MS))
+        return True
+
+    def _corrupt(self, _: FaultSpec) -> bool:
+        """Flip bits on a wire between hosts, or where a pool keeps values."""
+        ground = self._cluster.ground
+        pools = [one for one in ground.memories.all() if one.pooled and one.used]
+        at_rest = pools and (len(self._cluster.hosts) == 1 or self._rand.chance(0.5))
+        if at_rest:
+            memory = pools[self._rand.below(len(pools))]
+            memory.flip(self._rand.below(memory.used), self._rand.below(63))
+        elif len(self._cluster.hosts) > 1:
+            ground.mover.corrupt_next()
+        return bool(at_rest) or len(self._cluster.hosts) > 1
+
+    def _disk_full(self, spec: FaultSpec) -> bool:
+        """It takes nothing for a while; what is on it can be read."""
+        hosts = self._cluster.hosts
+        host = hosts[self._rand.below(len(hosts))]
+        self._cluster.planes.writes(f"{host.name}/disk/0").refuse(int(spec.for_ms * MS))
+        return True
+
+    def _change_roles(self, _: FaultSpec) -> bool:
+        """Somebody wants another split of the same number of executors."""
+        spec = self._cluster.spec
+        total = spec.prefill + spec.decode
+        if total < 2:
+            return False
+        prefill = 1 + self._rand.below(total - 1)
+        counts = ((Role.PREFILL, prefill), (Role.DECODE, total - prefill))
+        return self._cluster.set_targets(counts)
+
+    def _two_hosts(self) -> tuple[str, str] | None:
+        names = [host.name for host in self._cluster.hosts]
+        if len(names) < 2:
+            return None
+        one = self._rand.below(len(names))
+        other = (one + 1 + self._rand.below(len(names) - 1)) % len(names)
+        return names[one], names[other]
+
+    def _until(self, spec: FaultSpec) -> int:
+        return self._timeline.now + int(spec.for_ms * MS)

@@ -8,7 +8,9 @@ folds of tags are equal exactly when sums of the bytes would be, and a checker c
 that is read whether it is what its reader takes it for.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,20 @@ class Memory:
         self._num_garbage += 1
         self.write(cells, garbage(self.name, self._num_garbage, len(cells)))
 
+    @property
+    def used(self) -> int:
+        """Cells that were ever touched (or a few more)."""
+        return len(self.tags)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pool keeps values in it."""
+        return "/kv/" not in self.name
+
+    def flip(self, cell: int, bit: int) -> None:
+        """Let a bit of what is there be another."""
+        self.tags[cell] ^= np.uint64(1 << bit)
+
     def _reach(self, cells: I64) -> None:
         top = int(cells.max(initial=-1)) + 1
         must(top <= self.num_cells, f"cell {top - 1} of {self.name}, which has {self.num_cells}")
@@ -58,15 +74,34 @@ class Memory:
             self.tags = larger
 
 
+class Layers(Protocol):
+    """Who computes blocks of an arena, layer by layer."""
+
+    def catch_up(self) -> None:
+        """Write what has been computed by now."""
+        ...
+
+    def when(self, step: int, layer: int, then: Callable[[], None]) -> None:
+        """Call once this layer (from 1) of this step has been computed: at once, later, or, if
+        its process ends before, never.
+        """
+        ...
+
+
 class Arena(Memory):
     """An executor's blocks: `layers` cells each, behind a directory with a generation of each."""
 
-    def __init__(self, name: str, *, host: str, num_blocks: int, layers: int) -> None:
+    def __init__(self, name: str, *, host: str, lives: U32, layers: int) -> None:
+        """`lives`: [blocks] a generation for each, of the host's one array of them."""
+        num_blocks = len(lives)
         super().__init__(name, host=host, num_cells=1 + num_blocks * layers)
         self.tags = np.zeros(self.num_cells, np.uint64)
         self.num_blocks = num_blocks
         self.layers = layers
-        self.lives: U32 = np.zeros(num_blocks, np.uint32)
+        self.lives = lives
+
+        self.owner: Layers | None = None
+        """Whose steps write here; None: it is dead."""
 
     @property
     def block_bytes(self) -> int:
@@ -74,8 +109,15 @@ class Arena(Memory):
 
     @property
     def blocks(self) -> U64:
-        """[blocks, layers] their tags, to be read and written in place."""
+        """[blocks, layers] their tags as they are now, to be read and written in place."""
+        if self.owner is not None:
+            self.owner.catch_up()
         return self.tags[1:].reshape(self.num_blocks, self.layers)
+
+    def read(self, cells: I64) -> U64:
+        if self.owner is not None:
+            self.owner.catch_up()
+        return super().read(cells)
 
     def renew(self, blocks: I64, lives: U32) -> None:
         """These blocks begin these lives; what they held is nothing any more. Those that are in
@@ -107,11 +149,9 @@ class Memories:
         """Nobody finds it any more; who reads it already goes on."""
         self._by_name.pop(name, None)
 
-    def of_host(self, host: str) -> list[Memory]:
-        return [memory for memory in self._by_name.values() if memory.host == host]
-
-    def names(self) -> list[str]:
-        return sorted(self._by_name)
+    def all(self) -> list[Memory]:
+        """Every memory that can be found, in the order of their making."""
+        return list(self._by_name.values())
 
 
 def cells_of(strip: Strip) -> I64:

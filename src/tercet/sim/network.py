@@ -9,15 +9,18 @@ was under way is lost, and after the cut heals the dialer's retry brings `PeerJo
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 from tercet.base.ids import Address, Epoch
 from tercet.base.rand import Rand
 from tercet.messages.events import PeerGone, PeerJoined, Received
+from tercet.messages.kv import KvMessage
 from tercet.messages.wire import Message
 from tercet.sim.scenario import NetworkSpec
 from tercet.sim.timeline import MS, Timeline
 
+REPEATABLE = get_args(KvMessage)
+"""Protocols that promise to survive the loss or repetition of single messages."""
 PeerEvent = PeerJoined | PeerGone | Received
 
 
@@ -25,6 +28,7 @@ class End(Protocol):
     """A machine's place on the network."""
 
     address: Address
+    host: str
     epoch: Epoch
     alive: bool
 
@@ -52,8 +56,13 @@ class Network:
         self._spec = spec
         self._rand = rand
         self._links: dict[tuple[Address, Address], Link] = {}
+        self._losing: tuple[float, int] = (0.0, 0)
+        self._doubling: tuple[float, int] = (0.0, 0)
+        """The share of repeatable messages that suffer it, and until when."""
         self.dropped = 0
         self.delivered = 0
+        self.num_lost = 0
+        self.num_doubled = 0
 
     def connect(self, first: End, second: End) -> None:
         """Dial until it stands; a later end of the same address replaces its former self."""
@@ -65,23 +74,64 @@ class Network:
         self._links[key] = link
         self._dial(link)
 
+    def linked(self, one: Address, other: Address) -> bool:
+        """Whether there is, or will be again, a connection between two."""
+        return _key(one, other) in self._links
+
+    def hang_up(self, one: Address, other: Address) -> None:
+        """End a connection for good."""
+        link = self._links.pop(_key(one, other), None)
+        if link is not None:
+            self._down(link)
+
+    def lose(self, share: float, until: int) -> None:
+        """Let so many of the messages about blocks vanish on connections that stand."""
+        self._losing = (share, until)
+
+    def double(self, share: float, until: int) -> None:
+        """Let so many of them come twice, at once or after others."""
+        self._doubling = (share, until)
+
     def send(self, sender: End, to: Address, message: Message, size: int) -> None:
         """Deliver later, in order; dropped if there is no connection (the contract of `Send`)."""
         link = self._links.get(_key(sender.address, to))
         if link is None or not link.up:
             self.dropped += 1
             return
+        if isinstance(message, REPEATABLE):
+            if self._suffers(self._losing):
+                self.num_lost += 1
+                return
+            if self._suffers(self._doubling):
+                self.num_doubled += 1
+                again = self._rand.below(20 * MS) if self._rand.chance(0.5) else 0
+                life = link.life
+
+                def repeat() -> None:
+                    if link.up and link.life == life:
+                        self._put(link, sender, message, size)
+
+                self._timeline.after(again, repeat)
+        self._put(link, sender, message, size)
+
+    def _put(self, link: Link, sender: End, message: Message, size: int) -> None:
         spec, now = self._spec, self._timeline.now
+        receiver = link.second if link.first is sender else link.first
         delay = int(1000 * (spec.latency_us + spec.jitter_us * self._rand.unit()))
+        if link.first.host != link.second.host:
+            delay += int(1000 * spec.between_hosts_us)
         delay += int(size * 1000 / spec.bandwidth_mb)
         if spec.loss and self._rand.chance(spec.loss):
             delay += int(spec.retransmit_ms * MS)
         arrivals = link.free_at = link.free_at or {}
-        at = max(now + delay, arrivals.get(to, 0), link.cut_until)
-        arrivals[to] = at
-        receiver = link.second if link.first is sender else link.first
+        at = max(now + delay, arrivals.get(receiver.address, 0), link.cut_until)
+        arrivals[receiver.address] = at
         event = Received(sender=sender.address, epoch=sender.epoch, message=message)
         self._timeline.at(at, self._delivery(link, link.life, receiver, event))
+
+    def _suffers(self, fault: tuple[float, int]) -> bool:
+        share, until = fault
+        return self._timeline.now < until and self._rand.chance(share)
 
     def end_died(self, end: End) -> None:
         """Cut every connection of an end that died: the other ends see it at once."""
@@ -100,6 +150,12 @@ class Network:
         if until - self._timeline.now > patience:
             life = link.life
             self._timeline.after(patience, lambda: self._give_up(link, life))
+
+    def cut_hosts(self, one: str, other: str, until: int) -> None:
+        """Let nothing through between two hosts until a time."""
+        for (first, second), link in list(self._links.items()):
+            if {link.first.host, link.second.host} == {one, other}:
+                self.cut(first, second, until)
 
     def pairs(self) -> list[tuple[Address, Address]]:
         """Every link, by its ends' addresses, in a stable order."""

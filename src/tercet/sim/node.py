@@ -52,6 +52,8 @@ class Node:
     ) -> None:
         self.world = world
         self.address = address
+        self.host = ""
+        """Where its process runs."""
         self.machine = machine
         self.epoch = epoch
         self.alive = True

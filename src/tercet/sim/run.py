@@ -59,7 +59,11 @@ class Run:
         self.world = World(self.timeline, network, self.journal)
         self.clients = Clients(self.timeline, scenario.workload, rand.stream("clients"))
         self.cluster = Cluster(
-            self.world, scenario.cluster, clients=self.clients, rand=rand.stream("cluster")
+            self.world,
+            scenario.cluster,
+            scenario.network,
+            clients=self.clients,
+            rand=rand.stream("cluster"),
         )
         self.faults = Faults(self.timeline, self.cluster, rand.stream("faults"))
         self.streams = StreamChecker(self.clients, Undisturbed(self.cluster))
@@ -123,7 +127,7 @@ class Run:
             virtual_s=self.timeline.now / S,
             outcome=self.clients.outcome(),
             faults=dict(sorted(self.faults.done.items())),
-            executors_started=self.cluster.num_started,
+            executors_started=self.cluster.ground.num_started,
         )
 
     def _story(self, broken: str) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tercet.base.errors import Invalid
+from tercet.transfer.config import WayChoice
 
 FAULT_KINDS = (
     "kill_executor",
@@ -23,6 +24,14 @@ FAULT_KINDS = (
     "partition",
     "clock_step",
     "poison",
+    "lose",
+    "double",
+    "partition_hosts",
+    "kill_host",
+    "slow_link",
+    "corrupt",
+    "disk_full",
+    "change_roles",
 )
 
 
@@ -30,6 +39,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """What serves."""
 
     replicas: int = 2
+    """Executors that prefill and decode."""
+    prefill: int = 0
+    decode: int = 0
+    hosts: int = 1
     fronts: int = 1
     blocks: int = 256
     slots: int = 16
@@ -47,6 +60,18 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Made-up text repeats itself after so many tokens, so that guesses are right; 0: never."""
     step_floor_ms: float = 1000.0
     """The agent's bound for a step is this plus a multiple of its predicted time."""
+    check_contents: bool = True
+    """Whether every block that a step reads is looked at (I3); false: large runs of good machines
+    are faster."""
+    layers: int = 2
+    """Of the model: a block is one cell of 4 KiB for each."""
+    way: WayChoice = "auto"
+    """How a finished prefill reaches who decodes."""
+    pool_dram_mb: float = 0.0
+    """Of each host; 0: there is no pool."""
+    pool_disk_mb: float = 0.0
+    value_tokens: int = 32
+    """Tokens of a value of the pool."""
 
 
 class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,8 +106,16 @@ class NetworkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     bandwidth_mb: float = 1000.0
     loss: float = 0.0
     retransmit_ms: float = 200.0
+    between_hosts_us: float = 100.0
+    """What comes on top of the latency between two hosts."""
     cut_after_ms: float = 800.0
     redial_ms: float = 50.0
+    scale_up_mb: float = 4000.0
+    """Bytes that move within a host, between two hosts in one direction, to or from a disk: so many
+    MB a second each."""
+    scale_out_mb: float = 100.0
+    disk_mb: float = 200.0
+    disk_us: float = 80.0
 
 
 class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +130,8 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much slower."""
     jobs: int = 1
     """How many poison jobs there are in all."""
+    share: float = 0.1
+    """Of the messages about blocks: so many are lost, or come twice, in the time that it lasts."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,7 +167,8 @@ def validate(scenario: Scenario) -> None:
         if (fault.every_ms is None) == (fault.at_ms is None) and fault.kind != "poison":
             raise Invalid(f"fault {fault.kind!r} needs either every_ms or at_ms")
     cluster, workload = scenario.cluster, scenario.workload
-    if cluster.replicas < 1 or cluster.fronts < 1 or workload.jobs < 1 or workload.rate <= 0:
-        raise Invalid("replicas, fronts, jobs and rate must be positive")
+    counts = (cluster.hosts, cluster.fronts, cluster.layers, workload.jobs)
+    if min(counts) < 1 or cluster.replicas + cluster.decode < 1 or workload.rate <= 0:
+        raise Invalid("replicas (or decode), hosts, fronts, layers, jobs and rate must be positive")
     if workload.prompt_max + workload.output_max > cluster.context_max:
         raise Invalid("prompt_max + output_max must fit context_max")
