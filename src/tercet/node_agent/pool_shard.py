@@ -252,7 +252,7 @@ class PoolShard:
             if coming.until <= now:
                 self._end_coming(coming, "late", out)
                 continue
-            got = self.store.reserve(coming.namespace, coming.value.size)
+            got = self.store.reserve(coming.namespace, coming.value.key, coming.value.size)
             if got is None:
                 self._end_coming(coming, "full", out)
                 continue

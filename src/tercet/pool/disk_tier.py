@@ -50,7 +50,7 @@ class DiskTier:
         if record is None:
             return None
         space = index.space[entry]
-        place = tier.reserve(index.size[entry], self._spaces.part(space))
+        place = tier.reserve(index.size[entry], self._spaces.part(space), index.word_b[entry])
         if place is None:
             self._records.give(record)
             return None

@@ -18,13 +18,18 @@ from tercet.pool.index import NONE, Index
 from tercet.pool.lists import Lists
 
 _TABLE_FIRST = 1024
-_GHOSTS_FACTOR = 4
-"""Ghosts are remembered for so many times the evictions that would replace a whole list."""
+_WAYS = 8
+_SLOTS_EACH = 4
+"""Slots for each value of the list: two lists of ghosts, each as long as the list itself."""
 _LATE = 0xFFFFFFFF
 
 
 class Policy(Protocol):
     """The order of eviction of one part of a tier; O(1) a call."""
+
+    def expect(self, word: int) -> None:
+        """A value with this second word of its key is about to come, if there is room."""
+        ...
 
     def add(self, entry: int) -> None:
         """A value came into the tier."""
@@ -58,6 +63,9 @@ class Lru:
         self._lists = lists
         self._all = lists.make()
 
+    def expect(self, word: int) -> None:
+        """Whatever comes, the oldest goes."""
+
     def add(self, entry: int) -> None:
         self._lists.push(self._all, entry)
 
@@ -81,39 +89,62 @@ class Lru:
 
 
 class Ghosts:
-    """Which keys were evicted lately: one word a slot, a later one of the same slot replaces it."""
+    """Which keys were evicted lately: eight words a bucket, at most half of them in use.
+
+        fingerprint 31 | list 1 | clock of that list's evictions 32
+
+    None may be lost for want of a slot: a chain with a hole in it is of no use.
+    """
 
     def __init__(self) -> None:
         self._table = array("Q", bytes(8 * _TABLE_FIRST))
-        self._clock = [1, 1]
+        self._clock = [0, 0]
         self.sizes = [0, 0]
 
     def add(self, word: int, which: int, limit: int) -> None:
-        """Remember a key that was evicted from list `which`."""
-        if limit * _GHOSTS_FACTOR > len(self._table):
+        """Remember a key that was evicted from list `which`, for `limit` evictions."""
+        while _SLOTS_EACH * limit > len(self._table):
             self._table = array("Q", bytes(16 * len(self._table)))
             self.sizes = [0, 0]
         clock = self._clock[which] = self._clock[which] + 1 & _LATE
-        self._table[self._slot(word)] = self._mark(word, which) << 32 | clock
+        first = self._bucket(word)
+        best, best_age = first, -1
+        for slot in range(first, first + _WAYS):
+            found = self._table[slot]
+            age = self._age(found) if found else _LATE
+            if age > best_age:
+                best, best_age = slot, age
+        self._table[best] = (word >> 33) << 33 | which << 32 | clock
         self.sizes[which] = min(self.sizes[which] + 1, limit)
 
+    def which(self, word: int, limit: int) -> int:
+        """Give the list that lost this key lately, or -1."""
+        slot = self._find(word, limit)
+        return -1 if slot < 0 else self._table[slot] >> 32 & 1
+
     def take(self, word: int, limit: int) -> int:
-        """Give the list that lost this key lately, or -1, and forget it."""
-        slot = self._slot(word)
-        found = self._table[slot]
-        which = found >> 32 & 1
-        age = self._clock[which] - (found & _LATE) & _LATE
-        if found >> 32 != self._mark(word, which) or age > limit * _GHOSTS_FACTOR:
+        """The same, and forget it."""
+        slot = self._find(word, limit)
+        if slot < 0:
             return -1
+        which = self._table[slot] >> 32 & 1
         self._table[slot] = 0
         self.sizes[which] = max(0, self.sizes[which] - 1)
         return which
 
-    def _slot(self, word: int) -> int:
-        return word % len(self._table)
+    def _find(self, word: int, limit: int) -> int:
+        first, mark = self._bucket(word), word >> 33
+        for slot in range(first, first + _WAYS):
+            found = self._table[slot]
+            if found >> 33 == mark and found and self._age(found) < limit:
+                return slot
+        return -1
 
-    def _mark(self, word: int, which: int) -> int:
-        return (word >> 32 | 1) << 1 & _LATE | which
+    def _age(self, found: int) -> int:
+        return self._clock[found >> 32 & 1] - (found & _LATE) & _LATE
+
+    def _bucket(self, word: int) -> int:
+        return word % (len(self._table) // _WAYS) * _WAYS
 
 
 class Adaptive:
@@ -127,19 +158,24 @@ class Adaptive:
         self._again = lists.marks
         self._held = [0, 0]
         self._ghosts = Ghosts()
-        self._aim = 0.0
-        """How many values that came once shall stay."""
+        self._aim = -1.0
+        """How many values that came once shall stay; half of all, before anything is learned."""
+        self._coming = -1
+        """Which list lost what is about to come."""
+
+    def expect(self, word: int) -> None:
+        size = self._size(0) + self._size(1)
+        self._coming = which = self._ghosts.which(word, size)
+        if which >= 0:
+            ours, others = self._ghosts.sizes[which], self._ghosts.sizes[1 - which]
+            step = max(1.0, others / max(1, ours))
+            aim = self._aim + step if which == 0 else self._aim - step
+            self._aim = min(max(0.0, aim), float(size))
 
     def add(self, entry: int) -> None:
-        word = self._index.word_b[entry]
-        size = self._size(0) + self._size(1) + 1
-        which = self._ghosts.take(word, size)
-        if which >= 0:
-            ours, other = self._ghosts.sizes[which] + 1, self._ghosts.sizes[1 - which]
-            step = max(1.0, other / ours)
-            self._aim = min(float(size), self._aim + step) if which == 0 else self._aim - step
-            self._aim = max(0.0, self._aim)
-        self._again[entry] = which >= 0
+        size = self._size(0) + self._size(1)
+        self._again[entry] = self._ghosts.take(self._index.word_b[entry], size) >= 0
+        self._coming = -1
         self._push(entry)
 
     def use(self, entry: int) -> None:
@@ -171,8 +207,11 @@ class Adaptive:
             self._ghosts.add(self._index.word_b[entry], which, size)
 
     def victim(self) -> int:
+        if self._aim < 0:
+            self._aim = (self._size(0) + self._size(1)) / 2
         recent, frequent = self._lists.oldest(self._recent), self._lists.oldest(self._frequent)
-        if frequent == NONE or (recent != NONE and self._size(0) > self._aim):
+        too_many = self._size(0) - self._aim
+        if frequent == NONE or (recent != NONE and too_many >= (self._coming != 1)):
             return recent
         return frequent
 

@@ -92,14 +92,15 @@ class Store:
 
     # a new value
 
-    def reserve(self, namespace: str, size: int) -> tuple[int, int] | None:
+    def reserve(self, namespace: str, key: bytes, size: int) -> tuple[int, int] | None:
         """Give (place, number of the namespace) for a value that is coming; None: no room."""
         space = self.spaces.number(digest_of(namespace))
         if space is None:
             return None
         self.spaces.enter(space)
         self.spaces.names[space] = namespace
-        place = self.dram.reserve(size, self.spaces.part(space))
+        word = self.spaces.words(space, key)[1]
+        place = self.dram.reserve(size, self.spaces.part(space), word)
         if place is None:
             self.spaces.leave(space)
             return None
@@ -131,7 +132,8 @@ class Store:
 
     def reserve_for(self, entry: int) -> int | None:
         """Give a place in memory for a value on disk; None: no room."""
-        return self.dram.reserve(self.index.size[entry], self.part_of(entry))
+        word = self.index.word_b[entry]
+        return self.dram.reserve(self.index.size[entry], self.part_of(entry), word)
 
     def install(self, entry: int, place: int) -> None:
         """The value of a disk has come to memory."""

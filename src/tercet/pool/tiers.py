@@ -91,9 +91,12 @@ class Tier:
 
     # a value comes
 
-    def reserve(self, size: int, part: int) -> int | None:
-        """Give a place, pushing out what has to go; None if there is no room."""
+    def reserve(self, size: int, part: int, word: int = 0) -> int | None:
+        """Give a place, pushing out what has to go; None if there is no room. `word`: the second
+        of the value's key.
+        """
         units = units_for(size)
+        self._parts[part].expect(word)
         if units < 1 or units > self._limit or not self._make_room_in(part, units):
             return None
         for _ in range(EVICTIONS_MAX):
