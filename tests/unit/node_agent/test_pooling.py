@@ -48,6 +48,7 @@ def test_lmcache_4385_a_namespace_never_reads_what_another_stored() -> None:
 
 
 def test_lmcache_900_651_a_full_pool_evicts_and_a_restarted_one_answers() -> None:
+    """LMCache#900, LMCache#651."""
     pool = world(pages=8)
     for first in range(0, 100, 4):
         put = pool.put("a", list(range(first, first + 4)))
@@ -62,6 +63,7 @@ def test_lmcache_900_651_a_full_pool_evicts_and_a_restarted_one_answers() -> Non
 
 
 def test_sglang_27504_a_restored_value_is_verified_before_anybody_reads_it() -> None:
+    """sglang#27504."""
     pool = world(pages=8, disk=64)
     pool.put("a", CHAIN)
     pool.run(200)
@@ -91,6 +93,7 @@ def test_sglang_27504_a_label_of_another_life_of_its_place_is_a_miss() -> None:
 
 
 def test_sglang_31881_what_was_found_and_is_gone_when_wanted_is_said_to_be_gone() -> None:
+    """sglang PR#31881."""
     pool = world(pages=8)
     pool.put("a", CHAIN)
     pool.run(100)
@@ -105,6 +108,7 @@ def test_sglang_31881_what_was_found_and_is_gone_when_wanted_is_said_to_be_gone(
 
 
 def test_sglang_9927_a_prefetch_that_nobody_awaits_any_more_leaves_nothing_held() -> None:
+    """sglang PR#9927."""
     pool = world(pages=8, disk=64)
     pool.put("a", CHAIN)
     pool.run(200)
@@ -124,6 +128,7 @@ def test_sglang_9927_a_prefetch_that_nobody_awaits_any_more_leaves_nothing_held(
 
 
 def test_mooncake_2187_above_the_watermark_the_oldest_go_and_puts_succeed() -> None:
+    """Mooncake#2187."""
     pool = world(pages=100, watermark=0.5)
     for number in range(200):
         put = pool.put("a", [number])
@@ -136,6 +141,7 @@ def test_mooncake_2187_above_the_watermark_the_oldest_go_and_puts_succeed() -> N
 
 
 def test_mooncake_2187_values_of_another_length_find_room_too() -> None:
+    """Mooncake#2187."""
     pool = world(pages=128)
     for number in range(128):
         pool.put("a", [number])
@@ -148,6 +154,7 @@ def test_mooncake_2187_values_of_another_length_find_room_too() -> None:
 
 
 def test_mooncake_2187_values_that_are_all_held_are_a_put_that_stores_nothing() -> None:
+    """Mooncake#2187."""
     pool = world(pages=4)
     pool.put("a", [1, 2, 3, 4])
     pool.run(100)
