@@ -5,8 +5,8 @@ from pool_world import PAGE, PoolWorld, key_of, tag_of
 from tercet.base.ids import Address
 from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
-from tercet.messages.kv import PoolFind, PoolFound, PoolPut, PoolWant
-from tercet.pool.config import PoolConfig, Quota
+from tercet.messages.kv import PoolFind, PoolFound, PoolPut
+from tercet.pool.config import PoolConfig
 from tercet.pool.placement import ranked
 
 CHAIN = list(range(6))
@@ -394,31 +394,3 @@ def test_a_held_value_stays_until_its_lease_ends() -> None:
         pool.put("a", [number])
         pool.settle()
     assert pool.tiers("a", [1]) == ""
-
-
-def test_an_unknown_ask_has_nothing() -> None:
-    pool = world()
-    pool.tell("a", PoolWant(ask=77, count=3))
-    pool.settle()
-    assert pool.reader("a").ready[77] == {0: None, 1: None, 2: None}
-
-
-def test_quotas_are_each_namespaces_own() -> None:
-    pool = world(pages=16, quotas=(Quota(namespace="loud", dram_bytes=4 * PAGE),))
-    pool.put("a", list(range(8)), namespace="quiet")
-    pool.run(100)
-    for number in range(50):
-        pool.put("a", [number], namespace="loud")
-        pool.settle()
-    assert pool.tiers("a", list(range(8)), namespace="quiet") == "d" * 8
-    assert [n for n in range(50) if pool.tiers("a", [n], namespace="loud")] == [46, 47, 48, 49]
-
-
-def test_without_a_share_everything_is_a_miss_at_once() -> None:
-    pool = PoolWorld(PoolConfig())
-    for host in pool.hosts.values():
-        host.machine.pooling._router.set_hosts({})
-    assert pool.tiers("a", [1]) == ""
-    put = pool.put("a", [1])
-    pool.settle()
-    assert pool.reader("a").stored[put] == 0
