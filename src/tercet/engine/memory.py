@@ -255,11 +255,10 @@ class AddressRange:
         them is written. Doing it again with the same lives changes nothing.
         """
         arenas, indices = np.divmod(block_ids, self.layout.blocks_per_arena)
-        for arena in range(self.num_arenas) if len(block_ids) else ():
+        for arena in dict.fromkeys(arenas.tolist()):
+            must(self._writable.get(arena, False), f"arena {arena} is not mapped for writing")
             mine = arenas == arena
-            if mine.any():
-                must(self._writable.get(arena, False), f"arena {arena} is not mapped for writing")
-                self.generations(arena)[indices[mine]] = lives[mine]
+            self.generations(arena)[indices[mine]] = lives[mine]
 
     def _entries(self, arena: int, after_bytes: int, entry_bytes: int) -> NDArray[np.uint8]:
         must(arena in self._writable, f"arena {arena} is not mapped")

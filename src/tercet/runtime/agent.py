@@ -83,7 +83,7 @@ class Agent:
         self._threads = share_cores(begin.config.runtime, self._setting.log)
         host = begin.address.removeprefix("agent/")
         runtime = begin.config.runtime
-        self._lendings = Lendings(host, sealed_max=runtime.num_executors)
+        self._lendings = Lendings(host, sealed_max=runtime.num_executors, log=self._setting.log)
         pool = begin.config.pool
         self._pool = PoolMemory(pool, host)
         self._pool.open()

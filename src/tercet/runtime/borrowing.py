@@ -41,6 +41,8 @@ class Borrowing:
         self._regions = regions
         self._deliver = deliver
         self._slots: dict[str, int] = {}
+        self._leaving: dict[int, None] = {}
+        """Places that nothing names any more and that a move may still read."""
         self._segments: dict[str, mmap.mmap] = {}
         self._members: dict[str, None] = {}
         self._loop = asyncio.get_running_loop()
@@ -52,9 +54,11 @@ class Borrowing:
     def unmap(self, effect: Unmap) -> None:
         """Give a lent arena's place back: nothing names it any more."""
         slot = self._slots.pop(effect.memory)
+        self._leaving[slot] = None
 
         def then() -> None:
             self._memory.unmap_arena(slot)
+            del self._leaving[slot]
             self._channel.send(Unmapped(memory=effect.memory))
 
         def in_the_loop() -> None:
@@ -92,7 +96,6 @@ class Borrowing:
                     must(False, f"an executor is told {type(note).__name__}")
 
     def _lent(self, note: Lent, descriptor: int) -> None:
-        slot = self._free_slot()
         if not note.arena:
             self._map_segment(note, descriptor)
             os.close(descriptor)
@@ -100,6 +103,7 @@ class Borrowing:
         if note.memory in self._slots:
             os.close(descriptor)  # said again by an agent that was restarted
             return
+        slot = self._free_slot()
         if slot is None:
             os.close(descriptor)
             return  # all places are taken: it is read by copies only
@@ -118,7 +122,7 @@ class Borrowing:
         )
 
     def _free_slot(self) -> int | None:
-        taken = dict.fromkeys(self._slots.values())
+        taken = dict.fromkeys(self._slots.values()) | self._leaving
         return next((one for one in range(1, self._memory.num_arenas) if one not in taken), None)
 
     def _map_segment(self, note: Lent, descriptor: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tercet.base.ids import ExecutorId
 from tercet.engine.memory import ArenaLayout, life_bytes
+from tercet.observe.log import Log
 from tercet.runtime.control import Lent, Withdrawn
 from tercet.runtime.residents import Resident
 
@@ -32,8 +33,9 @@ class _Arena:
 class Lendings:
     """All arenas of a host that are lent or were."""
 
-    def __init__(self, host: str, *, sealed_max: int) -> None:
+    def __init__(self, host: str, *, sealed_max: int, log: Log) -> None:
         self._host = host
+        self._log = log
         self._sealed_max = sealed_max
         self._arenas: dict[ExecutorId, _Arena] = {}
 
@@ -82,9 +84,13 @@ class Lendings:
         for other in others:
             if other.executor in own.readers and other.birth is not None:
                 other.birth.send(Withdrawn(memory=own.memory))
+        if own.readers:
+            self._log.line("info", "arena.sealed", memory=own.memory, readers=len(own.readers),
+                           sealed=self.num_sealed, bytes=self.sealed_bytes)  # fmt: skip
         self._drop_unread()
         while self.num_sealed > self._sealed_max:
             oldest = next(one for one in self._arenas.values() if one.sealed)
+            self._log.line("warning", "arena.spoiled", memory=oldest.memory)
             _spoil(oldest)
             self._close(oldest)
 

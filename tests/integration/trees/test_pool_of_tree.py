@@ -89,12 +89,15 @@ def test_it_comes_back_from_disk_and_after_a_restart(
 ) -> None:
     """kvcache-ai/Mooncake#1871: a change of leader loses all metadata; a slab knows its own."""
     house = build(config(cache, on_disk(tmp_path / "slab")))
-    assert ask_all(house)[0] == undisturbed
-    stored(house)
-    seen, cached = ask_all(house)
-    assert seen == undisturbed
-    assert min(cached) > 0
-    stored(house)
+
+    def is_there() -> bool:
+        """What memory had no room for before the disk took it, the next asking stores again."""
+        seen, cached = ask_all(house)
+        assert seen == undisturbed
+        stored(house)
+        return min(cached) > 0 and sum(cached) >= CACHED * len(PROMPTS) * 3 // 4
+
+    until(is_there, "most is found again")
     house.close()
     again = build(config(cache, on_disk(tmp_path / "slab")))
     seen, cached = ask_all(again)
