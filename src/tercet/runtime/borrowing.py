@@ -74,7 +74,8 @@ class Borrowing:
         present = {ready.reach.memory: None for ready in members.executors}
         if members.settled:
             for memory in [one for one in self._members if one not in present]:
-                self._withdrawn(memory)
+                if memory in self._slots:
+                    self._withdrawn(memory)
             self._members = present
 
     def _told(self) -> None:
@@ -137,9 +138,10 @@ class Borrowing:
     def _withdrawn(self, memory: str) -> None:
         if memory in self._slots:
             self._deliver(ArenaWithdrawn(memory=memory))
-        elif memory in self._segments:
+            return
+        if memory in self._segments:
             self._unmap_segment(memory)
-            self._channel.send(Unmapped(memory=memory))
+        self._channel.send(Unmapped(memory=memory))  # also where it never had a place
 
     def _unmap_segment(self, memory: str) -> None:
         page = self._segments.pop(memory)
