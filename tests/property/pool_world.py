@@ -301,3 +301,14 @@ class PoolWorld:
         for host in self.hosts.values():
             if host.alive:
                 host.machine.pooling.check_all()
+
+
+def world(*names: str, pages: int = 64, disk: int = 0, **more: object) -> PoolWorld:
+    """Hosts of these names (one, unless said), each with so many pages of memory and disk."""
+    config = PoolConfig(
+        dram_bytes=pages * PAGE,
+        disk_path="x" if disk else None,
+        disk_bytes=disk * PAGE,
+        **more,  # type: ignore[arg-type]
+    )
+    return PoolWorld(config, names or ("a",))

@@ -1,25 +1,14 @@
 """The pool as executors see it, one story a test; the field's failures first (docs/cache.md)."""
 
-from pool_world import PAGE, PoolWorld, key_of, tag_of
+from pool_world import PAGE, PoolWorld, key_of, tag_of, world
 
 from tercet.base.ids import Address
 from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import PoolFind, PoolFound, PoolPut
-from tercet.pool.config import PoolConfig
 from tercet.pool.placement import ranked
 
 CHAIN = list(range(6))
-
-
-def world(*names: str, pages: int = 64, disk: int = 0, **more: object) -> PoolWorld:
-    config = PoolConfig(
-        dram_bytes=pages * PAGE,
-        disk_path="x" if disk else None,
-        disk_bytes=disk * PAGE,
-        **more,  # type: ignore[arg-type]
-    )
-    return PoolWorld(config, names or ("a",))
 
 
 def contents(numbers: list[int], namespace: str = "n") -> list[int]:

@@ -1,6 +1,6 @@
 """A share of the pool at its edges: nonsense, quotas, no share at all."""
 
-from pool_world import PAGE, PoolWorld
+from pool_world import PAGE, PoolWorld, world
 
 from tercet.messages.kv import PoolWant
 from tercet.pool.config import PoolConfig, Quota
