@@ -14,13 +14,13 @@ from tercet.base.errors import InvariantBroken
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, ExecutorId, TaskId
 from tercet.messages.effects import Effect, Fact, Send
 from tercet.messages.events import Moved, MoveEnd
-from tercet.messages.kv import AskBlocks, BlocksReady, BlocksRefused, LeasesStand, Way
+from tercet.messages.kv import BlocksReady, BlocksRefused, LeasesStand, Way
 from tercet.scheduling.run import Borrow, TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.scheduling.states import RunState
 from tercet.task_executor.config import Capacity
-from tercet.task_executor.fetch import WAITS, Fetch, Fetches
-from tercet.task_executor.inflow import Inflow, pulled
+from tercet.task_executor.fetch import WAITS, Fetch, Fetches, asks
+from tercet.task_executor.inflow import Inflow, behind, pulled
 from tercet.task_executor.lending import CROWDED
 from tercet.task_executor.neighbours import Neighbours
 from tercet.task_executor.telling import Teller, failure_fact, handover_fact, move_fact
@@ -219,6 +219,8 @@ class Asker:
             waits = fetch.state in (FetchState.ASKED, FetchState.MOVING)
             if waits and now - fetch.heard >= silence:
                 self._stop(fetch, FetchEvent.FAIL, "the lender is silent", out)
+            elif waits and not fetch.last:
+                self._ask(fetch, out)  # a word of it may have been lost
             elif fetch.state is FetchState.BORROWED and fetch.ask not in self._ending:
                 # What its owner cannot write to any more needs no lease.
                 owned = self._neighbours.readable(fetch.memory)
@@ -289,17 +291,12 @@ class Asker:
         self._book.begun(fetch)
         fetch.step(FetchEvent.RESERVE)
         fetch.heard = fetch.began = now
-        message = AskBlocks(
-            ask=fetch.ask,
-            executor=self._executor,
-            namespace=run.task.namespace,
-            fingerprint=self._capacity.fingerprint,
-            tokens=fetch.tokens.tobytes(),
-            first=0 if fetch.inflow is None else fetch.inflow.first,
-            way=fetch.way,
-        )
-        out.append(Send(to=fetch.lender, message=message, cause=run.name))
+        self._ask(fetch, out)
         return True
+
+    def _ask(self, fetch: Fetch, out: list[Effect]) -> None:
+        message = asks(fetch, self._executor, self._capacity.fingerprint)
+        out.append(Send(to=fetch.lender, message=message, cause=fetch.run.name))
 
     def _borrow(self, fetch: Fetch, message: BlocksReady, now: int, out: list[Effect]) -> None:
         indices = array("i", message.units).tolist()
@@ -328,7 +325,9 @@ class Asker:
         out: list[Effect],
     ) -> None:
         if message.first < inflow.expected and fetch.state is FetchState.MOVING:
-            return  # said twice
+            if fetch.last or not message.last:
+                return  # said twice
+            message = behind(message, inflow.expected)  # asked again
         count = len(message.units) // 4
         fits = message.first == inflow.expected and len(message.lives) == 4 * count > 0
         end = message.first + count

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tercet.base.errors import must
-from tercet.base.ids import BLOCK_TOKENS, Address, BlockId
-from tercet.messages.kv import Reach, Way
+from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, ExecutorId
+from tercet.messages.kv import AskBlocks, Reach, Way
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.states import RunState
 from tercet.task_executor.inflow import Inflow
@@ -54,6 +54,19 @@ class Fetch:
 
     def step(self, event: FetchEvent) -> None:
         self.state = next_fetch_state(self.state, event, f"fetch {self.ask} of {self.run.name}")
+
+
+def asks(fetch: Fetch, executor: ExecutorId, fingerprint: str) -> AskBlocks:
+    """Give what a lender is told that is to compute it."""
+    return AskBlocks(
+        ask=fetch.ask,
+        executor=executor,
+        namespace=fetch.run.task.namespace,
+        fingerprint=fingerprint,
+        tokens=fetch.tokens.tobytes(),
+        first=0 if fetch.inflow is None else fetch.inflow.first,
+        way=fetch.way,
+    )
 
 
 class Fetches:

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, BlockId
 from tercet.cache.cache import Cache, Holding
@@ -118,6 +120,13 @@ def strip_at(reach: Reach, units: bytes, lives: bytes, *, layer: int | None = No
         length = layout.layer_bytes
         start += layer * length
     return Strip(reach.memory, start, layout.block_bytes, length, units, lives)
+
+
+def behind(message: BlocksReady, first: int) -> BlocksReady:
+    """The same without the blocks before `first`; checks are of all, so there is none."""
+    skipped = 4 * (first - message.first)
+    units, lives = message.units[skipped:], message.lives[skipped:]
+    return replace(message, first=first, units=units, lives=lives, check=None)
 
 
 def layout_of(reach: Reach) -> KvLayout:

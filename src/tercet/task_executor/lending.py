@@ -125,12 +125,14 @@ class Lender:
     def asked(
         self, message: AskBlocks, sender: Address, epoch: Epoch, *, now: int, out: list[Effect]
     ) -> None:
-        """Queue a prefill, or lend at once what is cached, or say why not. Repeated asks change
-        nothing: the answer is on its way, or its loss will be noticed.
+        """Queue a prefill, or lend at once what is cached, or say why not. An ask that is repeated
+        is answered again once all is there: the first answer may have been lost.
         """
         key = (sender, message.ask)
         present = self._lendings.get(key)
         if present is not None and present.epoch == epoch:
+            if present.holding is not None:
+                out.append(Send(to=sender, message=self._words(present, present.holding)))
             return
         if present is not None:
             self._end(present, LeaseEvent.RENEWED, out)
@@ -319,6 +321,19 @@ class Lender:
         values = (("blocks", float(end - first)),)
         labels = (("way", lending.ask.way.value),)
         out.append(Fact(name="kv.lent", values=values, labels=labels, cause=lending.name))
+
+    def _words(self, lending: Lending, holding: Holding) -> BlocksReady:
+        """All that is lent, in one message."""
+        first = lending.ask.first
+        units, lives = self._cache.refs(holding.table[first : lending.num_blocks])
+        return BlocksReady(
+            ask=lending.ask.ask,
+            memory=self._capacity.reach.memory,
+            first=first,
+            units=units,
+            lives=lives,
+            lease_ns=self._lease_ns,
+        )
 
     def _end(self, lending: Lending, event: LeaseEvent, out: list[Effect]) -> None:
         """Hold nothing for the asker any more, and compute nothing for it."""
