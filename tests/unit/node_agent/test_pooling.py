@@ -19,7 +19,7 @@ def contents(numbers: list[int], namespace: str = "n") -> list[int]:
 
 
 def test_lmcache_4385_a_namespace_never_reads_what_another_stored() -> None:
-    """From either tier, with the very same key."""
+    """LMCache#4385. From either tier, with the very same key."""
     pool = world(pages=8, disk=64)
     pool.put("a", CHAIN, namespace="one")
     pool.run(100)
@@ -37,7 +37,7 @@ def test_lmcache_4385_a_namespace_never_reads_what_another_stored() -> None:
 
 
 def test_lmcache_900_651_a_full_pool_evicts_and_a_restarted_one_answers() -> None:
-    """LMCache#900, LMCache#651."""
+    """LMCache#900, #651."""
     pool = world(pages=8)
     for first in range(0, 100, 4):
         put = pool.put("a", list(range(first, first + 4)))
@@ -69,7 +69,7 @@ def test_sglang_27504_a_restored_value_is_verified_before_anybody_reads_it() -> 
 
 
 def test_sglang_27504_a_label_of_another_life_of_its_place_is_a_miss() -> None:
-    """Old data under a new label, or a new value under an old label: both are seen in the sum."""
+    """sglang#27504. Old data under a new label, or the other way round: the sum shows it."""
     pool = world(pages=8, disk=64)
     pool.put("a", [1])
     pool.run(200)
@@ -143,7 +143,7 @@ def test_mooncake_2187_values_of_another_length_find_room_too() -> None:
 
 
 def test_mooncake_2187_values_that_are_all_held_are_a_put_that_stores_nothing() -> None:
-    """Mooncake#2187."""
+    """Mooncake#2187: the other end of it, answered all the same."""
     pool = world(pages=4)
     pool.put("a", [1, 2, 3, 4])
     pool.run(100)
@@ -161,7 +161,7 @@ def test_mooncake_2187_values_that_are_all_held_are_a_put_that_stores_nothing() 
 
 
 def test_mooncake_1871_a_lost_host_takes_its_share_alone() -> None:
-    """There is no leader whose change could lose what all others hold."""
+    """Mooncake#1871. There is no leader whose change could lose what all others hold."""
     pool = world("a", "b", "c", pages=64)
     numbers = list(range(60))
     pool.put("a", numbers)
