@@ -219,7 +219,7 @@ class Partners:
         """Take an event of the driver."""
         match event:
             case Moved(ticket=ticket) if self.populator.owns(ticket):
-                self.populator.moved(event, out)
+                self.populator.moved(event, now, out)
             case Moved(ticket=ticket):
                 must(self.asker.owns(ticket), f"move {ticket} is nobody's")
                 self.asker.moved(event, now, out)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from tercet.base.errors import InvariantBroken, must
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, TaskId
-from tercet.cache.economy import Economy
+from tercet.cache.economy import Economy, Trip
 from tercet.messages.effects import Effect, Fact, Move, Send
 from tercet.messages.events import Moved, MoveEnd
 from tercet.messages.kv import PoolDone, PoolFind, PoolFound, PoolReady, PoolValue, PoolWant
-from tercet.messages.plan import StepCost
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.scheduling.states import RunState
 from tercet.task_executor.config import Capacity
 from tercet.task_executor.inflow import Inflow, layout_of
+from tercet.task_executor.weighing import queue_ns, saved_ns
 from tercet.transfer.config import TransferConfig
 
 KEY_BYTES = 16
@@ -42,6 +42,9 @@ class _Populate:
     tiers: str = ""
     limit: int = 0
     """So many values are still hoped for."""
+    trip: Trip | None = None
+    wanted: int = 0
+    wanted_at: int = 0
     next: int = 0
     """The value with which the next range begins."""
     inflow: Inflow | None = None
@@ -69,6 +72,7 @@ class Populator:
         self._ticket = ticket
         self._connected = connected
         self._patience_ns = int(config.silence_s * 1e9)
+        self._choice = config.populate
         self._move_ns = int(config.move_timeout_s * 1e9)
         self._per_value = max(1, capacity.value_tokens // BLOCK_TOKENS)
         self._all: dict[int, _Populate] = {}
@@ -96,6 +100,8 @@ class Populator:
         """Say whether the pool shall be asked for parts of the task's tokens."""
         agent, tokens = self._capacity.agent, self._capacity.value_tokens
         if not tokens or agent is None or run.suspect or not run.share or run.leader is not None:
+            return False
+        if self._choice == "never":
             return False
         if len(self._all) >= NUM_POPULATES_MAX or not self._connected(agent):
             return False
@@ -170,6 +176,8 @@ class Populator:
             self._leave(populate, out)
             return
         populate.inflow, populate.limit = inflow, count
+        populate.trip = self.economy.begin(self._pieces(populate)[:count])
+        populate.wanted, populate.wanted_at = count, now
         populate.until = now + self._patience_ns
         self._say(PoolWant(ask=populate.ask, count=count), run.name, out)
 
@@ -193,7 +201,7 @@ class Populator:
     def owns(self, ticket: int) -> bool:
         return ticket in self._of_move
 
-    def moved(self, event: Moved, out: list[Effect]) -> None:
+    def moved(self, event: Moved, now: int, out: list[Effect]) -> None:
         """A value came, or did not: what is behind one that did not is of no use."""
         populate, place = self._of_move.pop(event.ticket)
         inflow = populate.inflow
@@ -202,10 +210,7 @@ class Populator:
         good = event.end is MoveEnd.DONE
         inflow.moved(event.ticket, good=good)
         tier = populate.tiers[place]
-        if good:
-            source = SOURCES[tier]
-            self.economy.learn(source, size=event.size, duration_ns=event.duration_ns)
-        else:
+        if not good:
             populate.limit = min(populate.limit, place)
             if event.end is MoveEnd.CORRUPT:
                 populate.broken.append(place)
@@ -216,6 +221,8 @@ class Populator:
         if good:
             hit = (("tier", SOURCES[tier].lower()),)
             out.append(Fact(name="pool.hits", values=(("values", 1.0),), labels=hit, cause=name))
+        if not good or (populate.next >= populate.wanted and not inflow.num_under_way):
+            self._arrived(populate, now)
         self._look(populate, out)
 
     def woke(self, now: int, out: list[Effect]) -> None:
@@ -223,6 +230,7 @@ class Populator:
         for populate in list(self._all.values()):
             if not populate.over and now >= populate.until:
                 populate.limit = populate.next
+                self._arrived(populate, now)
                 self._look(populate, out, late=True)
 
     def gone(self, peer: Address, out: list[Effect]) -> None:
@@ -261,17 +269,30 @@ class Populator:
 
     def _worth(self, populate: _Populate) -> int:
         """Weigh every leading part of what was found against computing it."""
+        if self._choice == "always":
+            return len(populate.tiers)
         run, tokens = populate.run, self._capacity.value_tokens
-        size = self._per_value * layout_of(self._capacity.reach).block_bytes
-        cost, total = self._scheduler.pace.cost, len(run.tokens)
         begun = populate.first * tokens
-        whole = _prefill_ns(cost, begun, total)
-        saved = [
-            whole - _prefill_ns(cost, begun + count * tokens, total)
-            for count in range(1, len(populate.tiers) + 1)
-        ]
-        sources = [(SOURCES.get(tier, "SSD"), size) for tier in populate.tiers]
-        return self.economy.worth(sources, saved)
+        saved = saved_ns(
+            self._scheduler.pace.cost,
+            begun=begun,
+            ends=[begun + count * tokens for count in range(1, len(populate.tiers) + 1)],
+            known=len(run.tokens),
+            step_ns_max=self._scheduler.config.step_ns_max,
+        )
+        queue = queue_ns(self._scheduler, run)
+        return self.economy.worth(self._pieces(populate), saved, queue_ns=queue)
+
+    def _pieces(self, populate: _Populate) -> list[tuple[str, int]]:
+        size = self._per_value * layout_of(self._capacity.reach).block_bytes
+        return [(SOURCES.get(tier, "SSD"), size) for tier in populate.tiers]
+
+    def _arrived(self, populate: _Populate, now: int) -> None:
+        """Learn what the way took: from the wish to the last value, loads from SSD included."""
+        if populate.trip is not None:
+            good = populate.limit == populate.wanted
+            self.economy.end(populate.trip, now - populate.wanted_at, good=good)
+            populate.trip = None
 
     def _pull(self, populate: _Populate, value: PoolValue, *, now: int, out: list[Effect]) -> None:
         place, per, inflow = populate.next, self._per_value, populate.inflow
@@ -316,6 +337,7 @@ class Populator:
         """Commit what came; the task goes on if it still waits."""
         del self._of_run[populate.run.id]
         populate.over = True
+        self._arrived(populate, populate.wanted_at)
         inflow, run = populate.inflow, populate.run
         if inflow is not None:
             inflow.commit()
@@ -336,10 +358,3 @@ class Populator:
     def _say(self, message: PoolFind | PoolWant | PoolDone, cause: str, out: list[Effect]) -> None:
         if self._capacity.agent is not None:
             out.append(Send(to=self._capacity.agent, message=message, cause=cause))
-
-
-def _prefill_ns(cost: StepCost, computed: int, known: int) -> float:
-    """What computing the tokens from `computed` to `known` takes, in one step."""
-    rows = known - computed
-    pairs = rows * computed + rows * (rows + 1) // 2
-    return float(cost.predict_ns(rows=rows, logits=0, pairs=pairs))

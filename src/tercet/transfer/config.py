@@ -6,6 +6,7 @@ from typing import Literal
 from tercet.base.errors import Invalid
 
 WayChoice = Literal["auto", "reference", "layer", "request"]
+PopulateChoice = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,8 @@ class TransferConfig:
     way: WayChoice = "auto"
     """How a finished prefill reaches who decodes; `auto`: in place where it can be read there, else
     by cost."""
+    populate: PopulateChoice = "auto"
+    """Whether what the pool has is fetched or computed; `auto`: by learned costs."""
     lease_s: float = 10.0
     """Blocks are lent for so long after the borrower's last word."""
     renew_s: float = 2.0

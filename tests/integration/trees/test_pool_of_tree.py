@@ -13,6 +13,7 @@ from house import House, tree_config, until
 
 from tercet.pool.config import PoolConfig
 from tercet.runtime.config import TreeConfig
+from tercet.transfer.config import TransferConfig
 
 Build = Callable[[TreeConfig], House]
 TOKENS = 500
@@ -27,7 +28,8 @@ CACHED = TOKENS // 32 * 32
 
 def config(cache: Path, pool: PoolConfig, **runtime: object) -> TreeConfig:
     tree = tree_config(cache, kv_cache_memory_bytes=ONE_CONTEXT, **runtime)
-    return dataclasses.replace(tree, context_max=600, pool=pool)
+    always = TransferConfig(populate="always")  # so small a model would rather compute
+    return dataclasses.replace(tree, context_max=600, pool=pool, transfer=always)
 
 
 def ask(house: House, prompt: list[int]) -> tuple[Any, int]:
