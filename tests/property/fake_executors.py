@@ -77,6 +77,7 @@ class FakeExecutor:
     inbox: deque[Message] = field(default_factory=deque)
     outbox: deque[TaskUpdates] = field(default_factory=deque)
     slots: int = 8
+    role: Role = Role.COLOCATED
     poisons: tuple[tuple[int, ...], ...] = ()
     """A prompt that kills whoever computes it."""
 
@@ -158,6 +159,10 @@ class House:
         self.streams: dict[TaskId, Stream] = {}
         self.wakes: dict[str, int] = {}
         self.version = 0
+        self.roles: dict[Address, Role] = {}
+        """Of the executors that the last list named."""
+        self.renewed: FakeExecutor | None = None
+        """Its old connection ends before the new one counts."""
         self.sizes: dict[JobId, int] = {}
         """How many tasks each job has: an alias is a task's index plus a multiple of it."""
         self.num_deaths = 0
@@ -188,7 +193,9 @@ class House:
         executor.inbox.clear()
         executor.outbox.clear()
         self.executors[executor.executor] = executor
+        self.renewed = executor
         self.give(PeerJoined(peer=executor.address, epoch=executor.epoch))
+        self.renewed = None
 
     def cut(self, executor: FakeExecutor) -> None:
         executor.connected = False
@@ -205,7 +212,10 @@ class House:
 
     def members(self, *, settled: bool = True, without: tuple[int, ...] = ()) -> None:
         self.version += 1
-        named = tuple(ready(n) for n, e in self.executors.items() if e.alive and n not in without)
+        named = tuple(
+            ready(n, role=e.role) for n, e in self.executors.items() if e.alive and n not in without
+        )
+        self.roles = {Address(f"executor/{one.executor}"): one.role for one in named}
         message = Members(version=self.version, executors=named, settled=settled)
         self.give(Received(sender=Address("cluster"), epoch=Epoch(9), message=message))
 
@@ -245,8 +255,25 @@ class House:
             assert executor is not None, f"a task was sent to {to}, which is not connected"
             assert executor.connected, f"a task was sent to {to}, which is not connected"
             self._submitted(message.task)
+            self._cast(to, message)
         if executor is not None and executor.connected:
             executor.inbox.append(message)
+
+    def _cast(self, to: Address, message: SubmitTask) -> None:
+        """Whole tasks go to prefill executors only where nobody else is; prompts to nobody else."""
+        connected = [e for e in self.executors.values() if e.connected and e.address in self.roles]
+        if self.roles.get(to) is Role.PREFILL:
+            others = [
+                e
+                for e in connected
+                if self.roles[e.address] is not Role.PREFILL and e is not self.renewed
+            ]
+            assert not others, f"{to} got a task though {others[0].address} could take it"
+        if message.prefill is not None:
+            assert self.roles.get(to) is Role.DECODE, "only who decodes has its prompt computed"
+            assert self.roles.get(message.prefill) is Role.PREFILL, "no prefill executor"
+            assert not message.alone, "a suspect's prompt would reach another executor"
+            assert any(e.address == message.prefill for e in connected), "it is not connected"
 
     def _submitted(self, task: Task) -> None:
         job = job_of(task.id)

@@ -1,5 +1,7 @@
 """Whatever dies, breaks or is late: every stream is exact, and every job ends exactly once."""
 
+from dataclasses import replace
+
 from fake_executors import FakeExecutor, House
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -10,15 +12,18 @@ from tercet.job_executor.config import JobExecutorConfig
 from tercet.jobs.job import Finish, Job
 from tercet.jobs.sampling import SamplingParameters
 from tercet.messages.events import DrainRequested, JobCancelled, JobSubmitted, StopFound
+from tercet.messages.wire import Role
 
 SECOND = 1_000_000_000
 CONFIG = JobExecutorConfig(max_queued_jobs=12, max_tasks_per_executor=4, no_executor_timeout_s=30.0)
 
 
 class Streams(RuleBasedStateMachine):
+    config = CONFIG
+
     def __init__(self) -> None:
         super().__init__()
-        self.house = House(CONFIG)
+        self.house = House(self.config)
         self.ids = Ids(Epoch(1))
         self.next_executor = 0
         self.jobs: list[Job] = []
@@ -40,12 +45,13 @@ class Streams(RuleBasedStateMachine):
         n=st.integers(1, 3),
         max_tokens=st.integers(1, 9),
         seed=st.one_of(st.none(), st.integers(0, 9)),
+        length=st.sampled_from([3, 40]),
     )
-    def submit(self, prompts: int, n: int, max_tokens: int, seed: int | None) -> None:
+    def submit(self, prompts: int, n: int, max_tokens: int, seed: int | None, length: int) -> None:
         job = Job(
             id=self.ids.job(),
             model="m",
-            prompts=tuple((1, 2, number) for number in range(prompts)),
+            prompts=tuple((*range(1, length), number) for number in range(prompts)),
             sampling=SamplingParameters(max_tokens=max_tokens, seed=seed),
             n=n,
         )
@@ -75,6 +81,14 @@ class Streams(RuleBasedStateMachine):
     @rule(unsettled=st.integers(0, 3))
     def tell_members(self, unsettled: int) -> None:
         self.house.members(settled=unsettled != 1)
+
+    @rule(index=st.integers(0, 2), role=st.sampled_from(Role))
+    def cast(self, index: int, role: Role) -> None:
+        """Whatever it has begun, an executor serves as something else from now on."""
+        executor = self.pick(index)
+        if executor is not None:
+            executor.role = role
+            self.house.members()
 
     @rule(index=st.integers(0, 2), rarely=st.integers(0, 2))
     def expel(self, index: int, rarely: int) -> None:
@@ -187,6 +201,14 @@ TestStreams.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class AffineStreams(Streams):
+    config = replace(CONFIG, routing="prefix_affinity")
+
+
+TestAffineStreams = AffineStreams.TestCase
+TestAffineStreams.settings = settings(TestStreams.settings, max_examples=60)
 
 
 def test_job_ids_are_those_of_the_front() -> None:

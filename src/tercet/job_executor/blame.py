@@ -51,6 +51,8 @@ def withdraw(tasks: Iterable[TaskRecord], alive: ExecutorRecord) -> None:
             task.accused_by = None
             task.num_tries -= 1
             task.suspect = task.num_tries > 0
+            if not task.suspect and task.executor is not None and task.executor.trial is task:
+                task.executor.trial = None
 
 
 def _accused(lost: ExecutorRecord) -> tuple[list[TaskRecord], list[TaskRecord]]:

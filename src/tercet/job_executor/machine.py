@@ -213,15 +213,18 @@ class JobExecutor:
     # who is there
 
     def _members(self, message: Members, now: int, out: list[Effect]) -> None:
+        # All roles first: prefill executors take whole tasks only where nobody else is.
+        named = [self._fleet.name(ready) for ready in message.executors]
+        usable = [record for record in named if record.usable]
+        for record in usable:
+            self._placing.open(record, now)
         for record in self._fleet.absent(message):
             if record.connected:
                 out.extend(_cancel_at(record, wire) for wire in record.tasks)
             self._lose(record, now, out)
             self._fleet.expel(record)
-        for ready in message.executors:
-            record = self._fleet.name(ready)
-            if record.usable:
-                self._open(record, now, out)
+        for model in dict.fromkeys(record.model for record in usable):
+            self._place(model, now, out)
 
     def _joined(self, event: PeerJoined, now: int, out: list[Effect]) -> None:
         number = executor_at(event.peer)

@@ -177,12 +177,10 @@ class Placing:
         """Where a sibling is, so that the prompt is computed once; else the least load, away from
         executors that are busy with a suspect if there are others.
         """
-        near = None if task.job.job.n == 1 else placed_sibling(task)
-        if near is not None and near.executor is not None:
-            there = near.executor
-            if there.num_tasks < self._num_tasks_max and there.trial is None:
-                return there.executor
         room = list(self._with_room(lane))
+        near = None if task.job.job.n == 1 else placed_sibling(task)
+        if near is not None and near.executor in room and near.executor.trial is None:
+            return near.executor.executor
         calm = [e for e in room if e.trial is None]
         if any(e.role is Role.PREFILL for e in lane.executors.values()):
             return least_load(calm or room)  # who computes the prompt is another question
