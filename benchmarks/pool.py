@@ -500,18 +500,21 @@ def _resident() -> int:
 @click.option("--folder", default=".", help="On the disk to measure.")
 @click.option("--peers", default="", help="A folder where LMDB's package is installed.")
 @click.option("--keys", default=10_000_000, help="Values in the index.")
-def main(folder: str, peers: str, keys: int) -> None:
+@click.option("--only", type=click.Choice(("memory", "disk", "index")), help="This part alone.")
+def main(folder: str, peers: str, keys: int, only: str | None) -> None:
     """Measure all three and print the tables."""
     if peers:
         sys.path.append(peers)
     source, target = Memory(VALUES * VALUE, filled=True), Memory(VALUES * VALUE)
     print("\n".join([*heading(), ""]), flush=True)
-    for measure in (
-        lambda: in_memory(source, target),
-        lambda: on_disk(source, target, Path(folder)),
-        lambda: index_of(keys),
-    ):
-        print("\n".join(measure().lines()), flush=True)
+    parts: dict[str, Callable[[], Table]] = {
+        "memory": lambda: in_memory(source, target),
+        "disk": lambda: on_disk(source, target, Path(folder)),
+        "index": lambda: index_of(keys),
+    }
+    for name, measure in parts.items():
+        if only in {None, name}:
+            print("\n".join(measure().lines()), flush=True)
 
 
 if __name__ == "__main__":
