@@ -43,8 +43,17 @@ def show(report: Report) -> str:
         f" {outcome.streams} streams ({ended}), {outcome.tokens} tokens"
         f" in {report.virtual_s:.1f} virtual seconds\n"
         f"{'':<12} {faults}; {report.executors_started} executors started,"
-        f" {report.events} events; digest {report.digest}"
+        f" {report.events} events; digest {report.digest}" + _blocks(report)
     )
+
+
+def _blocks(report: Report) -> str:
+    """A third line, where blocks were lent or moved."""
+    if not report.moves and not report.blocks["lent"]:
+        return ""
+    moves = ", ".join(f"{count} {end}" for end, count in report.moves.items()) or "none"
+    blocks = ", ".join(f"{count} {name}" for name, count in report.blocks.items())
+    return f"\n{'':<12} blocks: {blocks}; moves: {moves}"
 
 
 def _paths(scenario: str, folder: Path) -> list[Path]:

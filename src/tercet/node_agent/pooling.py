@@ -66,6 +66,12 @@ class Pooling:
     def keeps_share(self) -> bool:
         return self._shard is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of it ends with time."""
+        busy = self._router.is_busy or (self._shard is not None and self._shard.is_busy)
+        return busy or (self._rehoming is not None and self._rehoming.is_busy)
+
     def stats(self) -> StoreStats | None:
         """What the share holds now."""
         return None if self._shard is None else stats_of(self._shard.store)
@@ -203,8 +209,7 @@ class Pooling:
         self._say(to, message, self._now, out)
 
     def _wake(self, now: int, out: list[Effect]) -> None:
-        busy = self._router.is_busy or (self._shard is not None and self._shard.is_busy)
-        busy = busy or (self._rehoming is not None and self._rehoming.is_busy)
+        busy = self.is_busy
         if busy and self._wakes_at is None:
             self._wakes_at = now + SWEEP_NS
             out.append(Wake(at=self._wakes_at, key=WAKE, cause=WAKE))

@@ -7,35 +7,35 @@ agent/h0 ── executor/0, executor/2 ...      arenas lent to each other, read-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.base.model import ModelShape
 from tercet.base.rand import Rand
-from tercet.messages.effects import Effect, Forget, Kill, Move, RunStep, Send, Spawn, Sum, Unmap
+from tercet.messages.effects import Effect, Forget, Kill, Move, RunStep, Spawn, Sum, Unmap
 from tercet.messages.events import (
     Adopted,
     ArenaWithdrawn,
-    PeerJoined,
     ProcessExited,
-    Received,
+    SlabScanned,
     Spawned,
 )
-from tercet.messages.kv import KvLayout, Reach
+from tercet.messages.kv import Host, KvLayout, Reach
 from tercet.messages.plan import StepCost
-from tercet.messages.wire import ChangeRole, ExecutorReady, Members, Role
+from tercet.messages.wire import ExecutorReady
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.node_agent.machine import NodeAgent
+from tercet.node_agent.pool_places import disk_name, dram_name
+from tercet.pool.config import PoolConfig
 from tercet.scheduling.config import SchedulingConfig
 from tercet.sim.arenas import HostArenas, Range
 from tercet.sim.clients import Clients
 from tercet.sim.engine_host import FINGERPRINT, EngineHost
 from tercet.sim.layer_clock import LayerClock
 from tercet.sim.lendings import Lendings
-from tercet.sim.memories import ARENA_BLOCKS_AT, Memories
+from tercet.sim.memories import ARENA_BLOCKS_AT, CELL_BYTES, Memories, Memory
 from tercet.sim.moves import Mover
 from tercet.sim.node import AnyMachine, Node, World
+from tercet.sim.process import Process
 from tercet.sim.scenario import ClusterSpec
 from tercet.sim.timeline import MS
 from tercet.task_executor.config import Capacity, TaskExecutorConfig
@@ -46,6 +46,7 @@ CLUSTER = Address("cluster")
 MODEL = "cost"
 SAMPLE_NS = 100 * MS
 RESTART_NS = 200 * MS
+MB = 1 << 20
 
 
 @dataclass(kw_only=True)
@@ -66,6 +67,23 @@ class Ground:
     num_started: int = 0
     engines: dict[ExecutorId, EngineHost] = field(default_factory=dict)
     """Of all executors that are not forgotten."""
+    past_reads: tuple[int, int] = (0, 0)
+    """Blocks that steps of forgotten executors read, and those in arenas of others."""
+
+    @property
+    def num_read(self) -> int:
+        return self.past_reads[0] + sum(one.contents.num_read for one in self.engines.values())
+
+    @property
+    def num_foreign(self) -> int:
+        return self.past_reads[1] + sum(one.contents.num_foreign for one in self.engines.values())
+
+    def forget(self, executor: ExecutorId) -> None:
+        engine = self.engines.pop(executor, None)
+        if engine is not None:
+            read, foreign = self.past_reads
+            contents = engine.contents
+            self.past_reads = (read + contents.num_read, foreign + contents.num_foreign)
 
     def next_epoch(self) -> Epoch:
         self.epoch += 1
@@ -94,6 +112,11 @@ class SimHost:
         self.arenas = HostArenas(name, num_blocks=spec.blocks, layers=spec.layers)
         sealed_max = spec.replicas + spec.prefill + spec.decode
         self.lendings = Lendings(ground.memories, sealed_max=sealed_max)
+        self._pool = pool_config(spec)
+        if self._pool.disk_bytes:
+            ground.memories.add(
+                Memory(disk_name(name), host=name, num_cells=self._pool.disk_bytes // CELL_BYTES)
+            )
 
     @property
     def agent(self) -> Node | None:
@@ -107,8 +130,14 @@ class SimHost:
         self.down = False
         ground, world = self._ground, self._ground.world
         config = NodeAgentConfig(progress_floor_s=ground.spec.step_floor_ms / 1000)
-        machine = NodeAgent(config, address=self.agent_address)
+        machine = NodeAgent(
+            config,
+            address=self.agent_address,
+            host=Host(name=self.name, agent=self.agent_address, pooled=self._pool.on),
+            pool=self._pool,
+        )
         agent = ground.node(self.agent_address, machine, self.name, self._agent_effect)
+        self._open_pool(agent)
         for executor, node in list(self.processes.items()):
             agent.deliver(Adopted(executor=executor, pid=executor))
             world.network.connect(node, agent)
@@ -116,6 +145,18 @@ class SimHost:
             if address == CLUSTER or (address.startswith("agent/") and node is not agent):
                 world.network.connect(agent, node)
         self._sample(agent)
+
+    def _open_pool(self, agent: Node) -> None:
+        """New memory, and what the labels on the disk say."""
+        memories = self._ground.memories
+        for number, size in enumerate(self._pool.segments):
+            name = dram_name(self.name, number)
+            memories.remove(name)
+            memories.add(Memory(name, host=self.name, num_cells=size // CELL_BYTES))
+        disk = memories.find(disk_name(self.name))
+        if disk is not None:
+            found = b"".join(disk.labels.values())
+            agent.deliver(SlabScanned(memory=disk.name, labels=found, last=True))
 
     def kill_agent(self) -> None:
         """Kill the node agent; the supervisor starts another, which adopts what lives."""
@@ -135,7 +176,7 @@ class SimHost:
         for executor, node in list(self.processes.items()):
             del self.processes[executor]
             node.die()
-            self._ground.engines.pop(executor, None)
+            self._ground.forget(executor)
         self.lendings.lose_all()
         self._ground.world.timeline.after(duration, self.start_agent)
 
@@ -159,7 +200,7 @@ class SimHost:
                 if node is not None:
                     self.kill_executor(node, reason)
             case Forget(executor=executor):
-                self._ground.engines.pop(executor, None)
+                self._ground.forget(executor)
             case Move() if agent is not None:
                 self._ground.mover.carry_out(agent, effect)
             case Sum() if agent is not None:
@@ -238,6 +279,8 @@ class SimHost:
                 cost=ground.cost,
                 fingerprint=FINGERPRINT,
                 reach=reach,
+                agent=self.agent_address if self._pool.on else None,
+                value_tokens=self._pool.value_tokens if self._pool.on else 0,
             ),
             scheduling=SchedulingConfig(max_slots=spec.slots, max_waiting=spec.max_waiting_tasks),
             transfer=TransferConfig(way=spec.way),
@@ -269,7 +312,7 @@ class SimHost:
             context_max=spec.context_max,
             reach=reach,
         )
-        process = _Process(ground.world, node, self.agent_address, ready)
+        process = Process(ground.world, node, self.agent_address, ready)
         node.before_turn = process.hears
         return node
 
@@ -295,53 +338,15 @@ class SimHost:
                 node.deliver(ArenaWithdrawn(memory=memory))
 
 
-class _Process:
-    """What an executor's process does beside its machine."""
-
-    def __init__(self, world: World, node: Node, agent: Address, ready: ExecutorReady) -> None:
-        self._world = world
-        self._node = node
-        self._agent = agent
-        self._ready = ready
-        self._linked: dict[Address, None] = {}
-
-    def hears(self, event: object) -> None:
-        match event:
-            case PeerJoined(peer=peer) if peer == self._agent:
-                self._tell()
-            case Received(message=ChangeRole(role=role)):
-                self._ready = _in_role(self._ready, role)
-                self._tell()
-            case Received(message=Members() as members):
-                self._link(members)
-
-    def _tell(self) -> None:
-        self._node.perform(Send(to=self._agent, message=self._ready, cause=self._node.address))
-
-    def _link(self, members: Members) -> None:
-        """Of two that need each other the one with the lower id dials."""
-        own = next((one for one in members.executors if one.executor == self._ready.executor), None)
-        wanted = {
-            Address(f"executor/{other.executor}"): None
-            for other in members.executors
-            if own is not None
-            and other.executor > own.executor
-            and Role.PREFILL in (own.role, other.role)
-        }
-        network = self._world.network
-        for address in [one for one in self._linked if one not in wanted]:
-            if members.settled:
-                del self._linked[address]
-                network.hang_up(self._node.address, address)
-        for address in wanted:
-            peer = self._world.nodes.get(address)
-            if peer is not None and not network.linked(self._node.address, address):
-                self._linked[address] = None
-                network.connect(self._node, peer)
-
-
-def _in_role(ready: ExecutorReady, role: Role) -> ExecutorReady:
-    return replace(ready, role=role)
+def pool_config(spec: ClusterSpec) -> PoolConfig:
+    """Each host's share."""
+    disk = int(spec.pool_disk_mb * MB) // CELL_BYTES * CELL_BYTES
+    return PoolConfig(
+        dram_bytes=int(spec.pool_dram_mb * MB) // CELL_BYTES * CELL_BYTES,
+        disk_path="disk" if disk else None,
+        disk_bytes=disk,
+        value_tokens=spec.value_tokens,
+    )
 
 
 def executor_of(node: Node) -> ExecutorId:

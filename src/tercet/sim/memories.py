@@ -35,6 +35,8 @@ class Memory:
         self.host = host
         self.num_cells = num_cells
         self.tags: U64 = np.zeros(min(num_cells, 1024), np.uint64)
+        self.labels: dict[int, bytes] = {}
+        """A disk's: what lies beside the values, by its place in the list of labels."""
         self._num_garbage = 0
 
     def read(self, cells: I64) -> U64:

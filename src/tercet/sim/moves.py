@@ -20,6 +20,7 @@ from tercet.devices.contract import I64, U64
 from tercet.messages.effects import Move, Sum
 from tercet.messages.events import Moved, MoveEnd, Summed
 from tercet.messages.kv import Strip
+from tercet.pool.labels import record_of
 from tercet.sim.memories import Arena, Memories, Memory, cells_of, fold
 from tercet.sim.planes import Link, Planes
 from tercet.sim.timeline import Timeline
@@ -205,6 +206,8 @@ class Mover:
         # Within a host nothing is summed unless somebody said what it must be.
         summed = check is not None or carry.link.between_hosts
         good = not summed or fold(came) == expected
+        if good and carry.move.label:
+            carry.target.labels[record_of(carry.move.label)] = carry.move.label
         self._answer(carry, MoveEnd.DONE if good else MoveEnd.CORRUPT)
 
     def _is_over(self, carry: _Carry) -> bool:

@@ -13,7 +13,9 @@ from tercet.devices.cost.device import invent
 from tercet.engine.slots import made_up_end
 from tercet.jobs.job import Task
 from tercet.messages.effects import Effect
+from tercet.node_agent.machine import NodeAgent
 from tercet.sim.checkers.bounds import BoundChecker
+from tercet.sim.checkers.leases import LeaseChecker
 from tercet.sim.checkers.streams import StreamChecker
 from tercet.sim.clients import Clients, Outcome, Request, choice_of
 from tercet.sim.cluster import Cluster
@@ -40,6 +42,10 @@ class Report(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     faults: dict[str, int]
     executors_started: int
+    moves: dict[str, int]
+    """How moves of blocks ended, by end and plane."""
+    blocks: dict[str, int]
+    """Read as context, those of them in arenas of others, leases; messages lost and doubled."""
 
 
 class Broken(InvariantBroken):
@@ -72,7 +78,8 @@ class Run:
             max_waiting_tasks=scenario.cluster.max_waiting_tasks,
             slots=scenario.cluster.slots,
         )
-        self.world.after_turn.extend([self.bounds.look, self._sums])
+        self.leases = LeaseChecker()
+        self.world.after_turn.extend([self.bounds.look, self.leases.look, self._sums])
 
     def go(self) -> Report:
         """Run to the end; `Broken` with seed and story if an invariant does not hold."""
@@ -97,13 +104,26 @@ class Run:
             if self.timeline.now > quiet_by or (not self.clients.open() and self._at_rest()):
                 break
         self.streams.at_quiet()
-        must(self._at_rest(), "jobs have ended, but executors still hold tasks")
+        late = [node.address for node in self.world.nodes.values() if not rests(node.machine)]
+        must(not late, f"jobs have ended, but {', '.join(late)} still hold something")
+        self._nothing_held()
         self._whole_sums()
 
     def _at_rest(self) -> bool:
-        machines = [node.machine for node in self.world.nodes.values()]
-        loads = [m.load() for m in machines if isinstance(m, TaskExecutor)]
-        return all(load.waiting == 0 and load.running == 0 for load in loads)
+        return all(rests(node.machine) for node in self.world.nodes.values())
+
+    def _nothing_held(self) -> None:
+        """Raise unless free + cached = total everywhere, and no memory of the dead is left."""
+        for node in self.world.nodes.values():
+            if isinstance(node.machine, TaskExecutor):
+                stats = node.machine.cache.stats()
+                must(
+                    stats.held == 0 and stats.free + stats.cached == stats.total,
+                    f"{node.address} is at rest and holds {stats.held} blocks",
+                )
+        for host in self.cluster.hosts:
+            sealed = host.lendings.num_sealed
+            must(sealed == 0, f"{host.name} keeps {sealed} arenas of dead executors")
 
     def _sums(self, node: Node, _: Any, effects: list[Effect]) -> None:  # noqa: ARG002
         if isinstance(node.machine, TaskExecutor):
@@ -128,6 +148,14 @@ class Run:
             outcome=self.clients.outcome(),
             faults=dict(sorted(self.faults.done.items())),
             executors_started=self.cluster.ground.num_started,
+            moves=dict(sorted(self.cluster.ground.mover.ends.items())),
+            blocks={
+                "read": self.cluster.ground.num_read,
+                "foreign": self.cluster.ground.num_foreign,
+                "lent": self.leases.num_granted,
+                "lost": self.world.network.num_lost,
+                "doubled": self.world.network.num_doubled,
+            },
         )
 
     def _story(self, broken: str) -> str:
@@ -147,6 +175,15 @@ class Run:
         from_name = {f"{job >> 32}.{job & 0xFFFFFFFF}/": job for job in self.clients.requests}
         found = next((job for name, job in from_name.items() if name in broken), None)
         return None if found is None else self.clients.requests[found]
+
+
+def rests(machine: object) -> bool:
+    """Whether a machine holds nothing for anybody."""
+    if isinstance(machine, TaskExecutor):
+        load, partners = machine.load(), machine.partners
+        busy = load.waiting or load.running or partners.num_holding
+        return not (busy or partners.lender.num_lendings or partners.asker.num_fetches)
+    return not (isinstance(machine, NodeAgent) and machine.pooling.is_busy)
 
 
 class Undisturbed:
