@@ -51,6 +51,7 @@ from tercet.pool.index import NONE, Index
 from tercet.pool.labels import record_of
 from tercet.pool.namespaces import Namespaces
 from tercet.pool.tiers import Tier
+from tercet.runtime import mover
 from tercet.wires.contract import Done, Region, WireFailure
 from tercet.wires.disk import DiskWire
 from tercet.wires.regions import Regions
@@ -61,10 +62,12 @@ from tercet.wires.sums import fold_of
 PART, BLOCK, BLOCKS_EACH = 12 << 10, 384 << 10, 8
 VALUE = BLOCK * BLOCKS_EACH
 VALUES = 64
-BATCH = 16
+BATCH = 32
+"""Values of a prompt of 4,096 tokens."""
 ROUNDS = 5
 EXECUTOR = Address("executor/0")
 THREADS = ThreadPoolExecutor(2)
+DISK_THREADS = ThreadPoolExecutor(mover.DISK_THREADS)
 ORDER = np.random.default_rng(1).permutation(VALUES).tolist()
 KEYS = [blake2b(b"%d" % number, digest_size=16).digest() for number in range(VALUES)]
 
@@ -189,7 +192,8 @@ class Bench:
             for move in self._moves:
                 self._under_way += 1
                 if self._threaded:
-                    THREADS.submit(self._carry, move)
+                    on_disk = self._disk is not None and self._disk.reaches(move)
+                    (DISK_THREADS if on_disk else THREADS).submit(self._carry, move)
                 else:
                     self._carry(move)
             self._moves.clear()
@@ -219,8 +223,8 @@ class Bench:
 
 
 def spread(work: Callable[[int], None], numbers: list[int], *, threaded: bool) -> None:
-    """One value after another, or by two threads."""
-    list(THREADS.map(work, numbers) if threaded else map(work, numbers))
+    """One value after another, or by as many threads as the mover has for disks."""
+    list(DISK_THREADS.map(work, numbers) if threaded else map(work, numbers))
 
 
 def arena_strip(memory: str, number: int) -> Strip:

@@ -2,8 +2,8 @@
 
     Move, Sum (loop) --> queue --> threads: wire.carry, sums --> Moved, Summed (loop)
 
-Moves that wait for a layer of the source's step wait in threads of their own: they must not hold up
-the others.
+Moves that wait for a layer of the source's step wait in threads of their own, and so do those to
+and from a disk, which may be slow or hang: they must not hold up the others.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tercet.messages.effects import Move, Sum
 from tercet.messages.events import Moved, MoveEnd, Summed
 from tercet.runtime.supervise import OrStop
-from tercet.wires.contract import Wire, WireFailure
+from tercet.wires.contract import Plane, Wire, WireFailure
 from tercet.wires.fences import begin_lives
 from tercet.wires.regions import Regions
 from tercet.wires.sums import fold_of
@@ -23,6 +23,8 @@ MoverEvent = Moved | Summed
 THREADS = 2
 """Copies at a time: more only take turns at the memory."""
 WAITING_THREADS = 4
+DISK_THREADS = 4
+"""Enough for a disk to be busy while what it gave is summed."""
 QUEUE_MAX = 65_536
 """Moves and sums that wait; one more has failed at once (I6)."""
 
@@ -44,6 +46,9 @@ class Mover:
         self._loop = loop
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mover")
         self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="layers")
+        self._disk: ThreadPoolExecutor | None = None
+        if any(wire.plane is Plane.STORAGE for wire in wires):
+            self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._num_queued = 0
 
     def move(self, effect: Move) -> None:
@@ -53,8 +58,18 @@ class Mover:
             self._loop.call_soon(self._deliver, late)
             return
         self._num_queued += 1
-        threads = self._waiting if effect.step else self._threads
-        threads.submit(self._run, lambda: self._carry(effect))
+        self._threads_for(effect).submit(self._run, lambda: self._carry(effect))
+
+    def _threads_for(self, move: Move) -> ThreadPoolExecutor:
+        if move.step:
+            return self._waiting
+        wire = self._wire_of(move) if self._disk is not None else None
+        if self._disk is not None and wire is not None and wire.plane is Plane.STORAGE:
+            return self._disk
+        return self._threads
+
+    def _wire_of(self, move: Move) -> Wire | None:
+        return next((one for one in self._wires if one.reaches(move)), None)
 
     def sum(self, effect: Sum) -> None:
         """`Summed` follows, in the loop."""
@@ -74,7 +89,7 @@ class Mover:
         ticket = move.ticket
         if move.deadline and time.monotonic_ns() >= move.deadline:
             return Moved(ticket=ticket, end=MoveEnd.LATE)
-        wire = next((one for one in self._wires if one.reaches(move)), None)
+        wire = self._wire_of(move)
         if wire is None:
             return Moved(ticket=ticket, end=MoveEnd.GONE)
         try:

@@ -11,7 +11,7 @@ from tercet.messages.events import Moved, MoveEnd, Summed
 from tercet.messages.kv import Strip
 from tercet.runtime import mover as module
 from tercet.runtime.mover import Mover
-from tercet.wires.contract import Done, Region, WireFailure
+from tercet.wires.contract import Done, Plane, Region, WireFailure
 from tercet.wires.regions import Regions
 from tercet.wires.sums import fold_of
 
@@ -24,6 +24,7 @@ class Wire:
     """Carries what it is told to; moves for a layer wait for `layer`."""
 
     name = "fake"
+    plane = Plane.SCALE_UP
 
     def __init__(self):
         self.layer = threading.Event()
@@ -59,7 +60,8 @@ def carried(effects, wire=None, *, count=None, then=lambda _: None):
             if len(heard) == (count or len(effects)):
                 enough.set()
 
-        mover = Mover(regions, (wire or Wire(),), deliver, loop=asyncio.get_running_loop())
+        wires = wire if isinstance(wire, tuple) else (wire or Wire(),)
+        mover = Mover(regions, wires, deliver, loop=asyncio.get_running_loop())
         for effect in effects:
             (mover.sum if isinstance(effect, Sum) else mover.move)(effect)
         await asyncio.wait_for(enough.wait(), 20)
@@ -119,3 +121,30 @@ def test_sums_fold_every_strip():
     expected = tuple(fold_of(memory.ctypes.data, strip, 64) for strip in strips)
     assert heard == [Summed(ticket=9, checks=expected)]
     assert expected[0] != expected[1]
+
+
+def test_a_disk_that_hangs_holds_up_nobody() -> None:
+    """Every thread for disks waits in a read that does not end; memory goes on."""
+
+    class Disk(Wire):
+        plane = Plane.STORAGE
+
+        def reaches(self, move):
+            return "/disk/" in move.source.memory
+
+        def carry(self, move):
+            assert self.layer.wait(20)
+            return super().carry(move)
+
+    disk = Disk()
+    place = Strip("h/disk/0", 0, 64, 64, UNITS)
+    reads = [move(number, place) for number in range(module.DISK_THREADS + 2)]
+
+    def let_go(heard):
+        if len(heard) == 3:
+            assert [moved.ticket for moved in heard] == [100, 101, 102]
+            disk.layer.set()
+
+    copies = [move(number) for number in (100, 101, 102)]
+    heard, _ = carried([*reads, *copies], (disk, Wire()), then=let_go)
+    assert len(heard) == len(reads) + 3
