@@ -105,6 +105,8 @@ def place_to_admit(
         return None
     order = queue.waiting[at].order
     limit = config.max_passes
+    if not num_running:
+        return at  # what fetches wait for is held by none of us
     starved = any(one.deferred and one.passed >= limit and one.order < order for one in fetching)
     return None if starved else at
 

@@ -17,11 +17,20 @@ class Outside(Protocol):
         """Free the newest blocks that are only reserved; false: there are none."""
         ...
 
+    def unblock(self) -> bool:
+        """Tasks wait, none runs and none finds room: do what ends it, since what holds the blocks
+        may wait for us; true if some are free now.
+        """
+        ...
+
 
 class _Nobody:
     num_holding = 0
 
     def give_back(self) -> bool:
+        return False
+
+    def unblock(self) -> bool:
         return False
 
 

@@ -188,9 +188,11 @@ class Scheduler:
         while True:
             self._num_preempted_before = len(self.preempted)
             planned = self._plan(step)
-            if planned is not None or self.flights or not self._preempts:
+            if planned is not None or self.flights:
                 return planned
             # Whoever was chosen stepped back and nothing is under way: choose among the others.
+            if not self._preempts and not (self.has_work and self.outside.unblock()):
+                return planned
 
     @property
     def _preempts(self) -> bool:

@@ -8,10 +8,10 @@ lender hears that nothing is needed any more, again if the connection broke mean
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tercet.base.errors import InvariantBroken
-from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, ExecutorId, TaskId
+from tercet.base.ids import BLOCK_TOKENS, Address, ExecutorId, TaskId
 from tercet.messages.effects import Effect, Fact, Send
 from tercet.messages.events import Moved, MoveEnd
 from tercet.messages.kv import BlocksReady, BlocksRefused, LeasesStand, Way
@@ -50,7 +50,7 @@ class Asker:
         self._scheduler, self._executor = scheduler, executor
         self._neighbours = neighbours
         self._ticket = ticket
-        self._book = Fetches()
+        self.book = Fetches()
         self._of_run: dict[TaskId, Fetch] = {}
         self._of_move: dict[int, Fetch] = {}
         self._ending: dict[int, Fetch] = {}
@@ -62,15 +62,8 @@ class Asker:
         self._renew_ns = int(config.renew_s * 1e9)
 
     @property
-    def num_holding(self) -> int:
-        return self._book.num_holding
-
-    @property
     def num_fetches(self) -> int:
-        return len(self._book)
-
-    def held_blocks(self) -> Iterator[BlockId]:
-        return self._book.held_blocks()
+        return len(self.book)
 
     # a task comes, a task goes
 
@@ -101,8 +94,8 @@ class Asker:
             heard=now,
         )
         self._of_run[run.id] = fetch
-        self._book.file(fetch)
-        if len(self._book.deferred()) == 1:
+        self.book.file(fetch)
+        if len(self.book.deferred()) == 1:
             self._reserve(fetch, now, out)
 
     def over(self, run: TaskRun, out: list[Effect]) -> None:
@@ -120,7 +113,7 @@ class Asker:
         """Reserve for those that wait for room, first come first, and let go of what is done."""
         if self._ending:
             self._sweep(out)
-        for fetch in self._book.deferred():
+        for fetch in self.book.deferred():
             if not self._reserve(fetch, now, out):
                 return
 
@@ -134,7 +127,7 @@ class Asker:
         """Take the blocks of the newest fetch to which nothing is on its way yet; it is asked for
         again when there is room, or, if that happens again, computed here.
         """
-        for fetch in self._book.newest():
+        for fetch in self.book.newest():
             if fetch.state is FetchState.ASKED and fetch.inflow is not None:
                 break
         else:
@@ -142,14 +135,20 @@ class Asker:
         self._returns.append((fetch.ask, fetch.lender))
         fetch.num_taken_back += 1
         fetch.step(FetchEvent.TAKE_BACK)
-        self._book.close(fetch)
+        self.book.close(fetch)
         if fetch.num_taken_back > TAKEN_BACK_MAX:
             fetch.step(FetchEvent.FAIL)
             del self._of_run[fetch.run.id]
             self._scheduler.fetched(fetch.run)
         else:
-            self._book.file(fetch)
+            self.book.file(fetch)
         return True
+
+    def let_go(self, out: list[Effect]) -> None:
+        """Read nothing in place for tasks that have no room: their lenders may need theirs."""
+        for fetch in self.book.idle_readers():
+            if fetch.ask not in self._ending:
+                self._lose(fetch, "there is no room to read them", out)
 
     # what lenders say
 
@@ -157,7 +156,7 @@ class Asker:
         """Read what is lent, in place or by moves. What does not fit is a lost or broken word: the
         task computes for itself.
         """
-        fetch = self._book.get(message.ask)
+        fetch = self.book.get(message.ask)
         if fetch is None or fetch.lender != sender:
             self._teller.over(sender, message.ask, out)
             return
@@ -169,14 +168,14 @@ class Asker:
 
     def refused(self, message: BlocksRefused, sender: Address, now: int, out: list[Effect]) -> None:
         """Nothing (more) will come; a copy may, where too much is read in place."""
-        fetch, reason = self._book.get(message.ask), message.reason
+        fetch, reason = self.book.get(message.ask), message.reason
         if fetch is None or fetch.lender != sender:
             return
         if fetch.state is FetchState.ASKED and reason == CROWDED and fetch.inflow is None:
             fetch.step(FetchEvent.TAKE_BACK)
-            self._book.close(fetch)
+            self.book.close(fetch)
             fetch.way = Way.LAYER
-            self._book.file(fetch)
+            self.book.file(fetch)
             self._reserve(fetch, now, out)
         elif fetch.state is FetchState.BORROWED:
             if fetch.ask not in self._ending:
@@ -188,7 +187,7 @@ class Asker:
         """The lender lives; what it does not know any more is over."""
         known = dict.fromkeys(message.asks)
         renewed = self._teller.renewed.get(sender, 0)
-        for fetch in self._book.of(sender):
+        for fetch in self.book.of(sender):
             if fetch.ask in known:
                 fetch.heard, fetch.stands_until = now, renewed + self._lease_ns
             elif fetch.began >= renewed or fetch.state is FetchState.DEFERRED:
@@ -202,20 +201,20 @@ class Asker:
     def joined(self, peer: Address, now: int, out: list[Effect]) -> None:
         """A lender is there: tell it what is over, and that the rest still stands."""
         self._teller.joined(peer, out)
-        self._teller.renew(peer, self._book.all(), now, out)
+        self._teller.renew(peer, self.book.all(), now, out)
 
     def gone(self, peer: Address, out: list[Effect]) -> None:
         """The connection to a lender ended: what it computes may never come. What is read in place
         stays readable, whatever became of it: the fences tell.
         """
-        for fetch in self._book.of(peer):
+        for fetch in self.book.of(peer):
             if fetch.state in WAITS:
                 self._stop(fetch, FetchEvent.FAIL, "the lender is gone", out)
 
     def woke(self, now: int, out: list[Effect]) -> None:
         """Renew all leases; wait no longer for who is silent."""
         silence = int(self._config.silence_s * 1e9)
-        for fetch in self._book.all():
+        for fetch in self.book.all():
             waits = fetch.state in (FetchState.ASKED, FetchState.MOVING)
             if waits and now - fetch.heard >= silence:
                 self._stop(fetch, FetchEvent.FAIL, "the lender is silent", out)
@@ -226,8 +225,8 @@ class Asker:
                 owned = self._neighbours.readable(fetch.memory)
                 if owned and fetch.stands_until <= now + self._renew_ns:
                     self._lose(fetch, "the lease was not renewed", out)
-        for lender in self._book.lenders():
-            self._teller.renew(lender, self._book.all(), now, out)
+        for lender in self.book.lenders():
+            self._teller.renew(lender, self.book.all(), now, out)
 
     # what moves and steps say
 
@@ -246,7 +245,7 @@ class Asker:
         if fetch.state is FetchState.LEAVING:
             if not inflow.num_under_way:
                 fetch.step(FetchEvent.LANDED)
-                self._book.close(fetch)
+                self.book.close(fetch)
         elif not good:
             self._stop(fetch, FetchEvent.FAIL, event.end.value, out)
         elif fetch.last and inflow.arrived:
@@ -260,7 +259,7 @@ class Asker:
             out.append(Fact(name="kv.stale", labels=(("peer", fetch.lender),), cause=run.name))
 
     def check(self) -> None:
-        self._book.check()
+        self.book.check()
 
     # steps
 
@@ -270,10 +269,10 @@ class Asker:
         run.deferred = False
         max_passes = self._scheduler.config.max_passes
         starves = self._scheduler.queue.starves_before(run, max_passes=max_passes)
-        if starves or self._book.num_waited_for >= self._config.max_fetches:
+        if starves or self.book.num_waited_for >= self._config.max_fetches:
             return False
         if fetch.way is not Way.REFERENCE:
-            if self._book.comes(fetch):
+            if self.book.comes(fetch):
                 return True  # for a sibling; the next look finds them here
             spare = (len(self._scheduler.running) + 1) // 2
             holding = cache.hold(run.task.namespace, run.tokens)
@@ -288,7 +287,7 @@ class Asker:
                 run.deferred = True
                 cache.release(holding, run.tokens, computed=0, index=False)
                 return False
-        self._book.begun(fetch)
+        self.book.begun(fetch)
         fetch.step(FetchEvent.RESERVE)
         fetch.heard = fetch.began = now
         self._ask(fetch, out)
@@ -355,7 +354,7 @@ class Asker:
         inflow.commit()
         fetch.step(FetchEvent.ARRIVE)
         self._of_run.pop(fetch.run.id, None)
-        self._book.close(fetch)
+        self.book.close(fetch)
         self._teller.over(fetch.lender, fetch.ask, out)
         out.append(handover_fact(fetch, now))
         self._scheduler.fetched(fetch.run)
@@ -372,7 +371,7 @@ class Asker:
         if fetch.state is FetchState.LEAVING and inflow and not inflow.num_under_way:
             fetch.step(FetchEvent.LANDED)
         if fetch.state is FetchState.DONE:
-            self._book.close(fetch)
+            self.book.close(fetch)
         if asked:
             self._teller.over(fetch.lender, fetch.ask, out)
         if event is FetchEvent.FAIL:
@@ -393,7 +392,7 @@ class Asker:
             if fetch.run.flights:
                 continue
             del self._ending[fetch.ask]
-            self._book.close(fetch)
+            self.book.close(fetch)
             fetch.step(FetchEvent.END)
             self._neighbours.done(fetch.memory, out)
             self._teller.over(fetch.lender, fetch.ask, out)

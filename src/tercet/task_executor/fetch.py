@@ -120,6 +120,11 @@ class Fetches:
         """Whether its blocks are being copied for another task."""
         return any(one.same(fetch) and one.inflow is not None for one in self._all.values())
 
+    def idle_readers(self) -> list[Fetch]:
+        """Those that keep blocks lent to tasks which wait for room."""
+        waiting = (one for one in self._all.values() if one.run.state is RunState.WAITING)
+        return [fetch for fetch in waiting if fetch.state is FetchState.BORROWED]
+
     def file(self, fetch: Fetch) -> None:
         """Have it wait for room, under a new number: the former one is over for its lender."""
         self._next_ask += 1

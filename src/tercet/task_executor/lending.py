@@ -56,6 +56,8 @@ class Lending:
     """What computes them."""
     holding: Holding | None = None
     """Once all are there: what is held for the asker."""
+    computed: int = 0
+    """Tokens of the lent blocks that were computed for it."""
     told: int = 0
     """Blocks up to here the asker was told of."""
 
@@ -306,6 +308,8 @@ class Lender:
         units, lives = self._cache.refs(table[first:end])
         lending.told = end
         hit = hit if lending.run is None else lending.run.hit
+        had = max(hit, BLOCK_TOKENS * lending.ask.first)
+        lending.computed = max(0, BLOCK_TOKENS * end - had)
         message = BlocksReady(
             ask=lending.ask.ask,
             memory=self._capacity.reach.memory,
@@ -315,7 +319,7 @@ class Lender:
             last=last,
             step=step,
             lease_ns=self._lease_ns,
-            computed=max(0, BLOCK_TOKENS * end - max(hit, BLOCK_TOKENS * lending.ask.first)),
+            computed=lending.computed,
         )
         out.append(Send(to=lending.asker, message=message, cause=lending.name))
         values = (("blocks", float(end - first)),)
@@ -333,6 +337,7 @@ class Lender:
             units=units,
             lives=lives,
             lease_ns=self._lease_ns,
+            computed=lending.computed,
         )
 
     def _end(self, lending: Lending, event: LeaseEvent, out: list[Effect]) -> None:

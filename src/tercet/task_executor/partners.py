@@ -98,7 +98,7 @@ class Partners:
     @property
     def num_holding(self) -> int:
         """Leases and fetches that hold blocks."""
-        outside = self.lender.num_lent + self.asker.num_holding
+        outside = self.lender.num_lent + self.asker.book.num_holding
         return outside + self.populator.num_holding + len(self.storer)
 
     def give_back(self) -> bool:
@@ -106,10 +106,19 @@ class Partners:
         stores, populates = self.storer, self.populator
         return stores.give_back() or populates.give_back(self._pending) or self.asker.give_back()
 
+    def unblock(self) -> bool:
+        """Two executors that reserve for what each computes for the other, or read each other's
+        blocks for tasks that have no room, must not wait for each other.
+        """
+        if self.give_back():
+            return True
+        self.asker.let_go(self._pending)
+        return False
+
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through all blocks that are held here, each as often as it is held."""
         yield from self.lender.held_blocks()
-        yield from self.asker.held_blocks()
+        yield from self.asker.book.held_blocks()
         yield from self.populator.held_blocks()
         yield from self.storer.held_blocks()
 

@@ -8,12 +8,12 @@ known to be there already is not offered again.
 """
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId
 from tercet.cache.cache import Holding
+from tercet.cache.copies import Copies
 from tercet.messages.effects import Effect, Fact, Send, Sum
 from tercet.messages.events import Summed
 from tercet.messages.kv import PoolPut, PoolStored, PoolValue, Strip
@@ -26,9 +26,10 @@ from tercet.transfer.config import TransferConfig
 KNOWN_MAX = 65_536
 """Keys that are remembered as stored; they may have been driven out since: then the next prompt
 finds nothing, computes, and they are offered again once they are forgotten here."""
+POOL = "pool"
+"""The place that copies are known in: which tier and host, the agents know."""
 _ONE_MORE = array("i", [0])
 """A hit leaves one token to compute; here none has to be left."""
-Known = OrderedDict[bytes, None]
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class Storer:
         self._max_stores = config.max_stores
         self._all: dict[int, _Store] = {}
         self._of_sum: dict[int, _Store] = {}
-        self._known: Known = OrderedDict()
+        self._known = Copies(num_keys_max=KNOWN_MAX)
         self._next = 0
 
     def __len__(self) -> int:
@@ -156,9 +157,7 @@ class Storer:
             return
         if message.stored == len(store.keys):
             for key in store.keys:
-                self._known[key] = None
-            while len(self._known) > KNOWN_MAX:
-                self._known.popitem(last=False)
+                self._known.note(key, POOL)
         values = (("offered", float(len(store.keys))), ("stored", float(message.stored)))
         out.append(Fact(name="pool.offered", values=values, cause=store.name))
         self._end(store)
@@ -166,12 +165,12 @@ class Storer:
     def missed(self, keys: list[bytes]) -> None:
         """These turned out not to be there: they are offered again."""
         for key in keys:
-            self._known.pop(key, None)
+            self._known.lost(key)
 
     def gone(self, peer: Address) -> None:
         """The agent is away: it reads nothing, and what it had is to be seen anew."""
         if peer == self._capacity.agent:
-            self._known.clear()
+            self._known.forget()
             for store in list(self._all.values()):
                 self._end(store)
 
