@@ -82,14 +82,14 @@ def _start(arguments: list[str], own: list[str], cache: Path | None) -> "subproc
         cache.mkdir()
         environment["XDG_CACHE_HOME"] = str(cache)
     command = [*own, sys.executable, "-c", MAIN, *arguments]
-    return subprocess.Popen(command, env=environment, preexec_fn=die_with_parent)  # noqa: PLW1509
+    return subprocess.Popen(command, env=environment, preexec_fn=die_with_parent)  # noqa: PLW1509, S603
 
 
 def _namespaces() -> list[str]:
     """The prefix of a command that runs in namespaces of its own; nothing where not permitted."""
     prefix = ["unshare", *NAMESPACES]
     try:
-        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)  # noqa: S603
     except OSError:
         return []
     return prefix if tried.returncode == 0 else []

@@ -37,6 +37,12 @@ def render(status: dict[str, Any]) -> str:
     rows = [_executor(one) for one in status["executors"]]
     lines += ["", *_table(("id", "host", "role", "state", "tasks", "prompts", "free/blocks"), rows)]
     rows = [
+        [host, f"{share['values']:.0f}", _filled(share, "dram"), _filled(share, "disk")]
+        for host, share in status.get("pool", {}).items()
+    ]
+    if rows:
+        lines += ["", *_table(("share of", "values", "DRAM", "disk"), rows)]
+    rows = [
         [family, labels, f"{value:,.0f}"]
         for family, counters in status["transfers"].items()
         for labels, value in counters.items()
@@ -56,6 +62,11 @@ def _executor(one: dict[str, Any]) -> list[object]:
     blocks = f"{one.get('blocks_free', '-')}/{one['blocks']}" if "blocks" in one else "-"
     tasks, prompts = one.get("tasks", "-"), one.get("prompts", "-")
     return [one["executor"], one["host"], role, state, tasks, prompts, blocks]
+
+
+def _filled(share: dict[str, float], tier: str) -> str:
+    used, total = share[f"{tier}_used"], share[f"{tier}_total"]
+    return f"{used / 2**20:.0f} of {total / 2**20:.0f} MiB" if total else "-"
 
 
 def _yes(value: object) -> str:

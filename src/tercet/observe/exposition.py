@@ -117,6 +117,13 @@ class Exposer(Collector):
             for labels, value in self._board.transfers.families[name].values.items():
                 family.add_metric(labels, value)
             yield family
+        share = GaugeMetricFamily(
+            "tercet:pool_share", "A host's share of the pool, by quantity.", labels=("host", "of")
+        )
+        for host, values in self._board.transfers.shares.items():
+            for of, value in values.items():
+                share.add_metric((host, of), value)
+        yield share
 
     def _facts(self) -> Iterator[Metric]:
         facts = CounterMetricFamily(

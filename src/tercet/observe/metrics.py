@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from tercet.messages.effects import Fact
 from tercet.observe.board import Board, ExecutorLoad, ModelCounts
 from tercet.observe.exposition import Exposer
+from tercet.observe.transfers import SHARE
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -59,8 +60,11 @@ class Metrics:
         histograms["request_params_max_tokens"].observe(size.max_tokens)
         return Meter(counts, self._clock, tasks=size.num_prompts * size.n)
 
-    def on_fact(self, fact: Fact) -> None:
-        """Count what a machine tells."""
+    def on_fact(self, fact: Fact, *, host: str = "") -> None:
+        """Count what a machine tells; `host`: whose agent does."""
+        if fact.name == SHARE:
+            self._board.transfers.standing(fact, host)
+            return
         labels = dict(fact.labels)
         detail = labels.get("finish") or labels.get("code") or labels.get("reason") or ""
         self._board.facts.add((fact.name, detail))
@@ -76,6 +80,10 @@ class Metrics:
     def transfers(self) -> dict[str, dict[str, float]]:
         """Give what moved between executors, hosts and the pool."""
         return self._board.transfers.picture()
+
+    def shares(self) -> dict[str, dict[str, float]]:
+        """Give what hosts last said of their shares of the pool."""
+        return {host: dict(share) for host, share in self._board.transfers.shares.items()}
 
     def responded(self, route: str, status: int) -> None:
         """Count a response; the route is one of ours, or `other`."""

@@ -27,8 +27,10 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kv_leases_ended": ("Leases that ended otherwise than by their return.", ("reason",)),
     "kv_rejected": ("Blocks of others that were not used, by reason.", ("reason",)),
     "pool_hits": ("Values that the pool had, by tier.", ("tier",)),
-    "pool_stored": ("Values that were stored in the pool.", ("tier",)),
-    "pool_evicted": ("Values that made room for others.", ("tier",)),
+    "pool_offered": ("Values that executors offered to the pool.", ()),
+    "pool_stored": ("Those that are stored now.", ()),
+    "pool_not_stored": ("Values that a host did not take, by reason.", ("why",)),
+    "pool_corrupt": ("Values that were dropped because they did not verify.", ("tier",)),
 }
 """Name under `tercet:`: what it tells, and its labels."""
 
@@ -47,8 +49,9 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "kv.refused": (Row("kv_rejected", ("reason",)),),
     "kv.stale": (Row("kv_rejected", ("reason",)),),
     "pool.hits": (Row("pool_hits", ("tier",), "values"),),
-    "pool.stored": (Row("pool_stored", ("tier",), "values"),),
-    "pool.evicted": (Row("pool_evicted", ("tier",), "values"),),
+    "pool.offered": (Row("pool_offered", (), "offered"), Row("pool_stored", (), "stored")),
+    "pool.not_stored": (Row("pool_not_stored", ("why",)),),
+    "pool.corrupt": (Row("pool_corrupt", ("tier",)),),
 }
 """Name of a fact: what it counts for."""
 
@@ -60,10 +63,16 @@ PLANES: Mapping[str, str] = {
 }
 
 
+SHARE = "pool.share"
+"""The fact by which an agent says now and then how full its share of the pool is."""
+
+
 class TransferCounts:
     """Counters of every family."""
 
     def __init__(self) -> None:
+        self.shares: dict[str, dict[str, float]] = {}
+        """What each host last said of its share."""
         self.families = {name: Counts() for name in FAMILIES}
 
     def on_fact(self, fact: Fact) -> None:
@@ -78,6 +87,10 @@ class TransferCounts:
         for row in rows:
             named = tuple(labels.get(name, "") for name in row.labels)
             self.families[row.family].add(named, values.get(row.value, 0.0) if row.value else 1)
+
+    def standing(self, fact: Fact, host: str) -> None:
+        """Take note of how full a host's share is, in place of what it said before."""
+        self.shares[host] = dict(fact.values)
 
     def picture(self) -> dict[str, dict[str, float]]:
         """Give every counter that is not zero: family -> label values -> number."""

@@ -16,7 +16,6 @@ from tercet.messages.events import (
     Adopted,
     NodeAgentEvent,
     ProcessExited,
-    ProgressSeen,
     Received,
     Spawned,
     SpawnFailed,
@@ -53,6 +52,7 @@ from tercet.runtime.links import host_of, to_dial
 from tercet.runtime.listening import REMOTE
 from tercet.runtime.model_blocks import ModelBlocks, image_of
 from tercet.runtime.opening import cache_of
+from tercet.runtime.outgoing import OutgoingFacts
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.pool_memory import PoolMemory
 from tercet.runtime.residents import Resident, make_progress_page
@@ -79,6 +79,7 @@ class Agent:
         self._listeners = [socket.socket(fileno=descriptors[n]) for n in names if n in descriptors]
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
         self._residents: dict[ExecutorId, Resident] = {}
+        self._facts = OutgoingFacts()
         self._arenas = Arenas(begin.config.runtime, self._setting.log)
         self._threads = share_cores(begin.config.runtime, self._setting.log)
         host = begin.address.removeprefix("agent/")
@@ -169,6 +170,7 @@ class Agent:
 
     def _tell(self, fact: Fact) -> None:
         self._setting.log.on_fact(fact)
+        self._facts.note(fact)
 
     # the supervisor
 
@@ -365,22 +367,14 @@ class Agent:
 
     def _beat(self) -> None:
         self._control.send(Beat())
+        self._facts.send(self._peers, to=CLUSTER)
         self._loop.call_later(BEAT_S, self._beat)
 
     def _sample(self) -> None:
         for resident in list(self._residents.values()):
-            progress = None if resident.dead else resident.sample()
+            progress = resident.progress()
             if progress is not None:
-                self._deliver(
-                    ProgressSeen(
-                        executor=resident.executor,
-                        steps=progress.steps,
-                        step_started=progress.step_started,
-                        step_predicted_ns=progress.step_predicted_ns,
-                        has_work=progress.has_work,
-                        loop_beat=progress.loop_beat,
-                    )
-                )
+                self._deliver(progress)
         self._loop.call_later(SAMPLE_S, self._sample)
 
 

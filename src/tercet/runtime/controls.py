@@ -80,6 +80,7 @@ class FrontControls:
                 for one in cluster.members
             ],
             "transfers": self._metrics.transfers(),
+            "pool": self._metrics.shares(),
         }
 
     def wanted(self, model: str) -> dict[str, int]:

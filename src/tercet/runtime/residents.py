@@ -7,6 +7,7 @@ import signal
 
 from tercet.base.ids import ExecutorId
 from tercet.engine.progress import PROGRESS_BYTES, Progress, ProgressReader
+from tercet.messages.events import ProgressSeen
 from tercet.runtime.control import Channel
 
 
@@ -41,6 +42,20 @@ class Resident:
         """Give the newest whole sample of the page."""
         self.seen = self._reader.read() or self.seen
         return self.seen
+
+    def progress(self) -> ProgressSeen | None:
+        """Give the sample as the agent's machine is told of it; None if there is nothing to see."""
+        seen = None if self.dead else self.sample()
+        if seen is None:
+            return None
+        return ProgressSeen(
+            executor=self.executor,
+            steps=seen.steps,
+            step_started=seen.step_started,
+            step_predicted_ns=seen.step_predicted_ns,
+            has_work=seen.has_work,
+            loop_beat=seen.loop_beat,
+        )
 
     def kill(self) -> None:
         """End the process, whatever it does; harmless if it has ended."""

@@ -12,7 +12,7 @@ from tercet.observe.metrics import Metrics, RequestSize
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 MACHINES = ("job_executor", "task_executor", "cluster_manager", "node_agent")
-FACT = re.compile(r"^\| `(\w+\.\w+)` \| (?:front|executor|agent, log only) \|", re.MULTILINE)
+FACT = re.compile(r"^\| `(\w+\.\w+)` \| (?:front|executor|agent) \|", re.MULTILINE)
 TYPE = re.compile(r"^# TYPE (\w+):(\w+) (\w+)$", re.MULTILINE)
 
 

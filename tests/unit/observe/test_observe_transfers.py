@@ -33,3 +33,12 @@ def test_reasons_are_labels_or_the_facts_own_name() -> None:
         "kv_handed_over_blocks": {"reference": 0.0},
         "kv_rejected": {"corrupt": 1, "stale": 1},
     }
+
+
+def test_a_share_of_the_pool_is_what_its_host_said_last() -> None:
+    metrics = Metrics()
+    for used in (1.0, 3.0):
+        fact = Fact(name="pool.share", values=(("values", used), ("dram_used", used)))
+        metrics.on_fact(fact, host="b")
+    assert metrics.shares() == {"b": {"values": 3.0, "dram_used": 3.0}}
+    assert 'tercet:pool_share{host="b",of="dram_used"} 3.0' in metrics.exposition().decode()
