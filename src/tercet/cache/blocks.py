@@ -27,6 +27,7 @@ and finds that life in the directory before and after reading has read that life
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import islice
 
 from tercet.base.errors import must
 from tercet.base.ids import BlockId, BlockRef
@@ -159,9 +160,9 @@ class BlockPool:
             and (self._holds[ref.index] > 0 or ref.index in self._cached)
         )
 
-    def in_order_of_use(self) -> list[BlockId]:
-        """Give the cached blocks, least recently used first."""
-        return [BlockId(self._first + index) for index in self._cached]
+    def in_order_of_use(self, most: int | None = None) -> list[BlockId]:
+        """Give the cached blocks, or so many of them at most, least recently used first."""
+        return [BlockId(self._first + index) for index in islice(self._cached, most)]
 
     def check_sums(self) -> None:
         """Raise unless free + held + cached = total; O(1)."""

@@ -182,6 +182,18 @@ class Cache:
             keys.append(key)
         return keys[step - 1 :: step]
 
+    def oldest_paths(self, num_blocks: int) -> list[list[Node]]:
+        """Give the paths from the root to the next blocks to be evicted, next first."""
+        paths: list[list[Node]] = []
+        for block in self.pool.in_order_of_use(num_blocks):
+            path: list[Node] = []
+            node: Node | None = self._tree.node_of(block)
+            while node is not None and node.parent is not None:
+                path.append(node)
+                node = node.parent
+            paths.append(path[::-1])
+        return paths
+
     def index(self, holding: Holding, tokens: "array[int]", *, computed: int) -> None:
         """Let others find the blocks that the first `computed` tokens fill."""
         num_full = computed // BLOCK_TOKENS
