@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from executor_harness import FREE
 from fake_engine import BLOCK, expected
+from fake_pool import AGENT, MEMORY, FakePool
 from peer_engine import ARENA_IDS, PeerEngine, integers
 
-from tercet.base.errors import must
 from tercet.messages.effects import Fact, Move, RunStep, Send, Sum, Unmap, Wake
 from tercet.messages.events import (
     ArenaLent,
@@ -22,10 +22,11 @@ from tercet.messages.events import (
     PeerJoined,
     Received,
     StepDone,
+    Summed,
     Woke,
 )
 from tercet.messages.kv import KvLayout, Reach
-from tercet.messages.plan import StepPlan
+from tercet.messages.plan import StepCost, StepPlan
 from tercet.messages.wire import CancelTask, ExecutorReady, Members, Role, SubmitTask, TaskUpdates
 from tercet.scheduling.config import SchedulingConfig
 from tercet.task_executor.config import Capacity, TaskExecutorConfig
@@ -36,7 +37,8 @@ FRONT = "front/0"
 LAYOUT = KvLayout(
     dtype="none", block_tokens=BLOCK, layers=2, kv_heads=1, head_dim=1, block_bytes=64
 )
-LATE_NS = 500_000_000
+SLOW = StepCost(base_ns=1e4, per_row_ns=1e5, per_logit_ns=0.0, per_pair_ns=0.0)
+"""Where a pool can be worth its way."""
 
 
 @dataclass
@@ -64,6 +66,7 @@ class World:
         self.tasks, self.owner = {}, {}
         self.tokens, self.ends, self.cached = {}, {}, {}
         self.context_max = options.pop("context_max", 400)
+        self.pool = FakePool() if options.pop("pool", False) else None
         self.peers: dict[str, Peer] = {}
         self.links: set[frozenset[str]] = set()
         scheduling = options.pop("scheduling", SchedulingConfig(max_slots=8))
@@ -73,6 +76,8 @@ class World:
         self.tell_members()
         for address in self.peers:
             self.link(FRONT, address)
+            if self.pool is not None:
+                self.link(AGENT, address)
         for one in self.peers:
             for other in self.peers:
                 if one < other:
@@ -97,9 +102,11 @@ class World:
             capacity=Capacity(
                 num_blocks=num_blocks,
                 context_max=self.context_max,
-                cost=FREE,
+                cost=FREE if self.pool is None else SLOW,
                 fingerprint="weights",
                 reach=reach,
+                agent=None if self.pool is None else AGENT,
+                value_tokens=0 if self.pool is None else 32,
             ),
             scheduling=scheduling,
             transfer=TransferConfig(way=way, **options),
@@ -137,8 +144,9 @@ class World:
                 self.facts.append((peer.address, effect))
             case Unmap():
                 self._unmap(peer, effect.memory)
-            case Sum():
-                must(False, "no pool here")
+            case Sum(ticket=ticket, sources=sources):
+                done = Summed(ticket=ticket, checks=(0,) * len(sources))
+                self.queue.append((peer.address, peer.address, done))
 
     def _unmap(self, peer, memory):
         number = peer.lent.pop(memory)
@@ -240,7 +248,14 @@ class World:
 
     def deliver(self, at=0, *, keep=False):
         sender, to, message = self.queue[at] if keep else self.queue.pop(at)
-        if to in self.peers:
+        if isinstance(message, Summed):
+            self.on(to, message)
+        elif to == AGENT and self.pool is not None:
+            peer = self.peers[sender]
+            answer = self.pool.heard(sender, message, peer.engine if peer.alive else None)
+            if answer is not None and frozenset((AGENT, sender)) in self.links:
+                self.queue.append((AGENT, sender, answer))
+        elif to in self.peers:
             self.on(to, Received(sender=sender, epoch=1, message=message))
 
     def step(self, address):
@@ -258,10 +273,12 @@ class World:
         peer = self.peers[address]
         move = peer.moves.pop(at)
         source = self._source(move)
-        if source is None or not source.alive or not self.can_move(move):
+        pooled = move.source.memory == MEMORY
+        if not pooled and (source is None or not source.alive or not self.can_move(move)):
             end = MoveEnd.GONE
         units, lives = integers(move.source.units), integers(move.source.lives, "I")
-        if end is MoveEnd.DONE:
+        notes = self.pool.notes if pooled else source and source.engine.notes
+        if end is MoveEnd.DONE and not pooled:
             for index, life in zip(units, lives, strict=True):
                 if source.engine.lives.get(index) != life:
                     end = MoveEnd.STALE
@@ -271,10 +288,11 @@ class World:
             for offset in range(BLOCK):
                 note = (-2,)
                 if end is MoveEnd.DONE:
-                    note = source.engine.notes.get((units[place], offset))
+                    note = notes.get((units[place], offset))
                 peer.engine.notes[index, offset] = note
         size = 0 if end is not MoveEnd.DONE else move.source.size
-        self.on(address, Moved(ticket=move.ticket, end=end, size=size, wire="fake"))
+        moved = Moved(ticket=move.ticket, end=end, size=size, duration_ns=1000, wire="fake")
+        self.on(address, moved)
 
     def _source(self, move):
         for peer in self.peers.values():

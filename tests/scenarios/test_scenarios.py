@@ -10,6 +10,7 @@ import pytest
 from tercet.base.errors import Invalid
 from tercet.jobs.job import FailureCode
 from tercet.messages.effects import Effect, Fact
+from tercet.messages.events import MoveEnd
 from tercet.sim.node import Node
 from tercet.sim.run import Run, run_scenario
 from tercet.sim.scenario import FAULT_KINDS, load_scenario
@@ -17,10 +18,13 @@ from tercet.sim.scenario import FAULT_KINDS, load_scenario
 FOLDER = Path(__file__).parents[2] / "scenarios"
 SCENARIOS = sorted(path.stem for path in FOLDER.glob("*.toml"))
 SEEDS_OF_EVERYTHING = range(20)
+SEEDS_OF_PEERS = range(8)
+RARE = ("everything", "peers")
+"""With so many kinds of faults that not each happens in every run."""
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "everything"])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in RARE])
 def test_scenario_keeps_the_invariants(name: str, seed: int) -> None:
     scenario = load_scenario(FOLDER / f"{name}.toml")
     report = run_scenario(scenario, seed)
@@ -54,7 +58,8 @@ def test_ten_thousand_jobs_under_every_fault() -> None:
     scenario = load_scenario(FOLDER / "everything.toml")
     reports = [run_scenario(scenario, seed) for seed in SEEDS_OF_EVERYTHING]
     assert sum(report.outcome.jobs for report in reports) == 10_000
-    assert {kind for report in reports for kind in report.faults} == set(FAULT_KINDS)
+    wanted = {fault.kind for fault in scenario.faults}
+    assert {kind for report in reports for kind in report.faults} == wanted
     assert len({report.digest for report in reports}) == len(reports)
     ends = [code for report in reports for code in report.outcome.failed]
     assert FailureCode.EXECUTOR_LOST in ends, "no poison job was ended"
@@ -62,7 +67,20 @@ def test_ten_thousand_jobs_under_every_fault() -> None:
     assert finished > 8_000, "too few streams finished: something gave up too early"
 
 
-@pytest.mark.parametrize("name", ["kills", "crowded"])
+def test_every_fault_over_peers_and_pool() -> None:
+    """Blocks are lent, moved, stored and brought back, and each way of failing is met."""
+    scenario = load_scenario(FOLDER / "peers.toml")
+    reports = [run_scenario(scenario, seed) for seed in SEEDS_OF_PEERS]
+    assert {kind for report in reports for kind in report.faults} == set(FAULT_KINDS)
+    ends = {end.split()[0] for report in reports for end in report.moves}
+    assert ends == set(MoveEnd)
+    assert sum(report.blocks["foreign"] for report in reports) > 1000
+    assert sum(report.moves["done storage"] for report in reports) > 1000
+    streams = sum(report.outcome.streams for report in reports)
+    assert sum(report.outcome.finished for report in reports) > 0.6 * streams
+
+
+@pytest.mark.parametrize("name", ["kills", "crowded", "peers"])
 def test_the_digest_does_not_depend_on_the_hash_seed(name: str) -> None:
     program = (
         "import sys; from pathlib import Path\n"

@@ -3,7 +3,6 @@ from array import array
 from executor_harness import task
 
 from tercet.cache.blocks import BlockPool
-from tercet.cache.blocks import BlockPool
 from tercet.messages.plan import SlotOpening
 from tercet.messages.wire import SubmitTask
 from tercet.scheduling.batch import BatchWriter, Chunk
