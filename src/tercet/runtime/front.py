@@ -165,8 +165,9 @@ class Front:
         self._setting.log.on_fact(fact)
 
     def _count(self, sender: Address, facts: Facts) -> None:
+        host = sender.removeprefix("agent/") if sender.startswith("agent/") else ""
         for fact in facts.facts:
-            self._metrics.on_fact(fact)
+            self._metrics.on_fact(fact, host=host)
             self._controls.heard(sender, fact)
 
 
