@@ -59,7 +59,8 @@ def _executor(one: dict[str, Any]) -> list[object]:
     state = one["state"]
     if state == "ready" and not one.get("connected", False):
         state = "ready, not connected"
-    blocks = f"{one.get('blocks_free', '-')}/{one['blocks']}" if "blocks" in one else "-"
+    free = one.get("blocks_free")  # unknown until it has spoken of a task
+    blocks = f"{'?' if free is None else free}/{one['blocks']}" if "blocks" in one else "-"
     tasks, prompts = one.get("tasks", "-"), one.get("prompts", "-")
     return [one["executor"], one["host"], role, state, tasks, prompts, blocks]
 

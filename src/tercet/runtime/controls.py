@@ -37,18 +37,26 @@ class FrontControls:
         self._began = time.monotonic()
         self._books: dict[ExecutorId, dict[str, float]] = {}
         """What executors that are members last told of their blocks."""
+        self._costs: dict[ExecutorId, dict[str, dict[str, float]]] = {}
+        """And of what fetching and computing costs them, by source (empty: computing)."""
 
     def heard(self, sender: Address, fact: Fact) -> None:
         """Take note of what an executor tells of itself."""
         number = executor_at(sender)
-        if fact.name == "cache.books" and number is not None:
+        if number is None:
+            return
+        if fact.name == "cache.books":
             self._books[number] = dict(fact.values)
+        elif fact.name in (SOURCE, COSTS):
+            costs = self._costs.setdefault(number, {})
+            costs[dict(fact.labels).get("source", "")] = dict(fact.values)
 
     def status(self) -> Mapping[str, object]:
         jobs, cluster = self._jobs.standing(), self._cluster.standing()
         known = {one.executor: one for one in jobs.executors}
         ready = {one.executor: one for one in self._cluster.ready}
         self._books = {number: books for number, books in self._books.items() if number in ready}
+        self._costs = {number: costs for number, costs in self._costs.items() if number in ready}
         models: dict[str, dict[str, int]] = {}
         for model, role, count in cluster.wanted:
             models.setdefault(model, {})[role.value] = count
@@ -76,12 +84,16 @@ class FrontControls:
             ],
             "executors": [
                 _executor(one, ready.get(one.executor), known.get(one.executor))
-                | {"cache": self._books.get(one.executor, {})}
+                | {"cache": self._books.get(one.executor, {}), **self._economics(one.executor)}
                 for one in cluster.members
             ],
             "transfers": self._metrics.transfers(),
             "pool": self._metrics.shares(),
         }
+
+    def _economics(self, number: ExecutorId) -> dict[str, object]:
+        costs = dict(self._costs.get(number, {}))
+        return {"costs": costs.pop("", {}), "sources": costs}
 
     def wanted(self, model: str) -> dict[str, int]:
         counts = {role.value: 0 for role in Role}
@@ -125,6 +137,6 @@ def _executor(
             "prompts": known.num_prompts,
             "running": load.running,
             "waiting": load.waiting,
-            "blocks_free": load.blocks_free,
+            "blocks_free": load.blocks_free if load.blocks_total else None,
         }
     return shown
