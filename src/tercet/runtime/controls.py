@@ -15,6 +15,9 @@ from tercet.messages.events import ClusterManagerEvent, TargetsSet
 from tercet.messages.wire import ExecutorReady, Role
 from tercet.observe.metrics import Metrics
 
+ECONOMY = ("cache.source", "cache.costs")
+"""Facts of an executor about what fetching and computing costs it (`task_executor.books`)."""
+
 
 class FrontControls:
     """Implements `api.control.Controls` over the two machines of the first front."""
@@ -47,7 +50,7 @@ class FrontControls:
             return
         if fact.name == "cache.books":
             self._books[number] = dict(fact.values)
-        elif fact.name in (SOURCE, COSTS):
+        elif fact.name in ECONOMY:
             costs = self._costs.setdefault(number, {})
             costs[dict(fact.labels).get("source", "")] = dict(fact.values)
 
