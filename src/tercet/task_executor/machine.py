@@ -243,7 +243,7 @@ class TaskExecutor:
         for run in self._reconciler.computed:
             self.partners.computed(run, effects)
         for run in self._reconciler.stale:
-            self.partners.stale(run, effects)
+            self.partners.asker.stale(run, effects)
         self._reconciler.computed.clear()
         self._reconciler.stale.clear()
 

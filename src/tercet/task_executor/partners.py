@@ -188,9 +188,6 @@ class Partners:
         self._offered.pop(run.id, None)
         self.lender.computed(run, out)
 
-    def stale(self, run: TaskRun, out: list[Effect]) -> None:
-        self.asker.stale(run, out)
-
     # events
 
     def heard(  # noqa: C901  one case a message
