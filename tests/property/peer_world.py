@@ -356,6 +356,8 @@ class World:
             assert not machine.scheduler.runs, f"{address}: tasks without end"
             assert machine.partners.lender.num_lendings == 0, f"{address}: leases without end"
             assert not machine.partners.asker.num_fetches, f"{address}: fetches without end"
+            assert not len(machine.partners.populator), f"{address}: populates without end"
+            assert not len(machine.partners.storer), f"{address}: stores without end"
             stats = machine.cache.stats()
             assert stats.held == 0, f"{address}: {stats.held} blocks leaked"
             assert stats.free + stats.cached == stats.total

@@ -6,13 +6,14 @@ once, and after quiet no block is held, no lease and no fetch is left anywhere.
 """
 
 from executor_harness import task
+from fake_pool import AGENT
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from peer_world import World
 
 from tercet.jobs.job import Finish
-from tercet.messages.events import MoveEnd
+from tercet.messages.events import MoveEnd, Summed
 from tercet.messages.wire import Role
 from tercet.scheduling.config import SchedulingConfig
 
@@ -34,14 +35,16 @@ class PeerRules(RuleBasedStateMachine):
         passes=st.integers(0, 3),
         fetches=st.integers(1, 5),
         local=st.booleans(),
+        pool=st.booleans(),
     )
-    def begin(self, lender_blocks, blocks, way, slots, rows, passes, fetches, local):
+    def begin(self, lender_blocks, blocks, way, slots, rows, passes, fetches, local, pool):
         roles = dict.fromkeys((1, 2), Role.PREFILL) | dict.fromkeys((3, 4), Role.DECODE)
         self.world = World(
             roles,
             num_blocks=dict.fromkeys((1, 2), lender_blocks) | dict.fromkeys((3, 4), blocks),
             way=way,
             local=local,
+            pool=pool,
             max_fetches=fetches,
             context_max=190,
             scheduling=SchedulingConfig(max_slots=slots, max_rows=rows, max_passes=passes),
@@ -98,10 +101,14 @@ class PeerRules(RuleBasedStateMachine):
             for _ in range(1 + pick % 4):
                 if world.queue:
                     world.deliver()
+            return
+        at = pick % len(world.queue)
+        if isinstance(world.queue[at][2], Summed):  # no message: it comes once
+            world.deliver(at)
         elif what == "lost":
-            del world.queue[pick % len(world.queue)]
+            del world.queue[at]
         else:
-            world.deliver(pick % len(world.queue), keep=what == "twice")
+            world.deliver(at, keep=what == "twice")
 
     @precondition(lambda self: any(peer.moves for peer in self._alive()))
     @rule(pick=PICK, bad=st.sampled_from([None] * 5 + list(BAD_ENDS)))
@@ -126,6 +133,22 @@ class PeerRules(RuleBasedStateMachine):
         one, other = names[pick % 4], names[pick // 4 % 4]
         if one != other:
             (self.world.cut if how == "cut" else self.world.link)(one, other)
+
+    @precondition(lambda self: self.world.pool is not None)
+    @rule(pick=PICK, what=st.sampled_from(["cut", "link", "link", "lose", "forget"]))
+    def pool(self, pick, what):
+        """The agent goes and comes; values cannot be read any more, or were driven out."""
+        names, pool = list(self.world.peers), self.world.pool
+        if what == "cut":
+            self.world.cut(AGENT, names[pick % 4])
+        elif what == "link":
+            self.world.link(AGENT, names[pick % 4])
+        elif pool.values:
+            namespace, key = list(pool.values)[pick % len(pool.values)]
+            if what == "lose":
+                pool.lost[key] = None
+            else:
+                del pool.values[namespace, key]
 
     @rule(seconds=st.sampled_from([0.1, 1, 3, 6, 12]))
     def wait(self, seconds):
