@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -98,12 +99,35 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Why nothing is said of the model, where one was asked for."""
 
 
-@click.command()
+class _Explain(click.Command):
+    """`tercet explain cache ...` is a command of its own; a model cannot be called so."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if args[:1] == ["cache"]:
+            from tercet.cli.explain_cache import command as cache  # only for who asks
+
+            return cache.make_context(f"{info_name} cache", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+@click.command(cls=_Explain)
 @click.argument("model", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @local_options
 def command(model: str | None, *, as_json: bool, **options: object) -> None:
-    """Say what this machine can do, and what MODEL would use; nothing is fetched or built."""
+    """Say what this machine can do, and what MODEL would use; nothing is fetched or built.
+
+    `tercet explain cache`: from how many tokens on fetching keys and values beats computing them.
+    """
     found = explain(local_config(model or "cost:tiny", options), named=model is not None)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())

@@ -65,6 +65,8 @@ class Metrics:
         if fact.name == SHARE:
             self._board.transfers.standing(fact, host)
             return
+        if fact.name.startswith("cache."):
+            return  # how things stand, not what happened: sums of it say nothing
         labels = dict(fact.labels)
         detail = labels.get("finish") or labels.get("code") or labels.get("reason") or ""
         self._board.facts.add((fact.name, detail))

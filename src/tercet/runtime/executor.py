@@ -49,7 +49,7 @@ from tercet.runtime.peers import PeerEvent
 from tercet.runtime.process import be_the_first_to_go, end_if_orphaned, name_process
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
-from tercet.task_executor.books import books
+from tercet.task_executor.books import books, economics
 from tercet.task_executor.config import Capacity
 from tercet.wires.regions import Regions
 from tercet.wires.shared import SharedWire
@@ -388,6 +388,8 @@ class _Executor:
         if told != self._books:
             self._books = told
             self._note(told)
+            for fact in economics(self._machine):
+                self._note(fact)
         if self._facts:
             self._peers.send_facts(Facts(facts=tuple(self._facts)), to="front/")
             self._facts.clear()

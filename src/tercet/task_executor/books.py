@@ -18,3 +18,36 @@ def books(machine: TaskExecutor) -> Fact:
         *machine.partners.counts(),
     )
     return Fact(name="cache.books", values=values)
+
+
+def economics(machine: TaskExecutor) -> list[Fact]:
+    """Give what was learned of every source of values, and what it is weighed against: steps now,
+    the size of a token's keys and values. Empty until something was fetched.
+    """
+    sources = machine.partners.populator.economy.standing()
+    facts = [
+        Fact(
+            name="cache.source",
+            values=(
+                ("latency_s", one.latency_ns / 1e9),
+                ("bytes_per_s", one.bytes_per_s),
+                ("fetches", float(one.fetches)),
+                ("bytes", float(one.bytes)),
+            ),
+            labels=(("source", one.source),),
+        )
+        for one in sources
+    ]
+    layout = machine.capacity.reach.layout
+    if not facts or layout is None:
+        return []
+    cost = machine.scheduler.pace.cost
+    values = (
+        ("base_ns", cost.base_ns),
+        ("per_row_ns", cost.per_row_ns),
+        ("per_pair_ns", cost.per_pair_ns),
+        ("step_ns_max", float(machine.scheduler.config.step_ns_max)),
+        ("bytes_per_token", layout.block_bytes / layout.block_tokens),
+        ("context_max", float(machine.capacity.context_max)),
+    )
+    return [*facts, Fact(name="cache.costs", values=values)]
