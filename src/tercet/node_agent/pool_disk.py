@@ -118,6 +118,8 @@ class DiskSide:
             entry = self._wishes.popleft()
             if not store.index.is_used(entry) or not store.dram.has(entry):
                 continue  # evicted before it was written
+            if disk.tier.has(entry) or entry in self.held():
+                continue  # its number was another value's before, which was wished for too
             got = disk.reserve(entry, store.key_of(entry))
             if got is None:
                 continue

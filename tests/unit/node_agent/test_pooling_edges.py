@@ -2,6 +2,7 @@
 
 from pool_world import PAGE, PoolWorld, world
 
+from tercet.messages.events import MoveEnd
 from tercet.messages.kv import PoolWant
 from tercet.pool.config import PoolConfig, Quota
 
@@ -34,3 +35,19 @@ def test_without_a_share_everything_is_a_miss_at_once() -> None:
     put = pool.put("a", [1])
     pool.settle()
     assert pool.reader("a").stored[put] == 0
+
+
+def test_a_value_that_waits_for_the_disk_twice_is_written_once() -> None:
+    """Values that went before they were written left their wishes; others have their numbers."""
+    pool = world(pages=8, disk=200)
+    pool.next_end.extend([MoveEnd.DONE, MoveEnd.FULL])
+    for number in range(40):
+        pool.put("a", [number])
+        pool.settle()
+    assert not pool.hosts["a"].labels, "the disk is left alone for a while"
+    pool.wait(31_000)
+    pool.put("a", [40])  # all places are held while they are written: it is not stored
+    pool.settle()
+    pool.check()
+    assert pool.tiers("a", list(range(32, 40))) == "d" * 8
+    assert len(pool.hosts["a"].labels) == 8
