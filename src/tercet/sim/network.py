@@ -138,7 +138,8 @@ class Network:
         for key, link in list(self._links.items()):
             if end in (link.first, link.second):
                 self._down(link)
-                del self._links[key]
+                if self._links.get(key) is link:
+                    del self._links[key]
 
     def cut(self, address: Address, other: Address, until: int) -> None:
         """Let nothing through between two ends until a time."""
