@@ -272,6 +272,26 @@ def test_a_full_disk_stops_writes_for_a_while_and_nothing_else() -> None:
     assert len(pool.hosts["a"].labels) == 3, "those that waited too"
 
 
+def test_a_number_that_was_wished_for_twice_is_written_once() -> None:
+    """Evicted before it was written, its number another value's, and that wished for too."""
+    pool = world(pages=2, disk=200)
+    pool.next_end.extend([MoveEnd.DONE, MoveEnd.FULL])
+    pool.put("a", [1])
+    pool.settle()
+    for number in range(2, 8):
+        pool.put("a", [number])
+        pool.settle()
+    pool.wait(31_000)
+    pool.find("a", [7])  # something has to happen before it looks at its disk again
+    pool.settle()
+    pool.run(100)
+    pool.put("a", [8])
+    pool.settle()
+    pool.check()
+    assert pool.tiers("a", [8]) == "d"
+    assert len(pool.hosts["a"].labels) == 3, "6 and 7 with it, each once"
+
+
 def test_a_disk_that_is_gone_is_given_up() -> None:
     pool = world(pages=8, disk=200)
     for number in range(16):
