@@ -26,6 +26,8 @@ SOURCES_MAX = 64
 PRIOR_LATENCY_NS = 150_000.0
 PRIOR_NS_PER_BYTE = 0.1
 """Of what nobody tried: 150 us, 10 GB/s."""
+FASTEST_NS_PER_BYTE = 0.05
+"""No source is believed to be faster: sizes that lie close together tell little of the slope."""
 TRY_BYTES = 32 << 20
 """At most so much is fetched from a source that nobody tried."""
 CLASS_BITS = 2
@@ -139,7 +141,8 @@ class _Source:
             self.latency_ns = max(0.0, mean.time_ns - mean.size * self.ns_per_byte)
         else:
             self.latency_ns = min(PRIOR_LATENCY_NS, mean.time_ns / 2)
-            self.ns_per_byte = (mean.time_ns - self.latency_ns) / mean.size
+            per_byte = (mean.time_ns - self.latency_ns) / mean.size
+            self.ns_per_byte = max(per_byte, FASTEST_NS_PER_BYTE)
 
     def _draw(self) -> None:
         """The line with the least relative errors, neither part below zero."""
@@ -160,8 +163,9 @@ class _Source:
         per_byte = (ones * products - sizes * times) / scale
         if latency < 0:
             latency, per_byte = 0.0, products / squares
-        elif per_byte < 0:
-            latency, per_byte = times / ones, 0.0
+        elif per_byte < FASTEST_NS_PER_BYTE:
+            per_byte = FASTEST_NS_PER_BYTE
+            latency = max(0.0, (times - per_byte * sizes) / ones)
         self.latency_ns, self.ns_per_byte = latency, per_byte
 
 
@@ -281,7 +285,7 @@ class Economy:
             SourceStanding(
                 source=name,
                 latency_ns=one.latency_ns,
-                bytes_per_s=1e9 / one.ns_per_byte if one.ns_per_byte else 0.0,
+                bytes_per_s=1e9 / max(one.ns_per_byte, FASTEST_NS_PER_BYTE),
                 fetches=one.num_fetches,
                 bytes=one.sent,
                 bytes_under_way=one.under_way,
