@@ -322,24 +322,27 @@ class World:
             self.wake(address, key)
         self.now = end
 
-    def settle(self, rounds=2000):
-        """Let everything come in its order until nothing is under way but leases and wakes."""
-        for _ in range(rounds):
-            moved = False
-            while self.queue:
-                self.deliver()
+    def happen(self):
+        """Let what is next come in its order; false if nothing is under way."""
+        moved = bool(self.queue)
+        while self.queue:
+            self.deliver()
+        for address, peer in self.peers.items():
+            if not peer.alive:
+                continue
+            ready = [at for at, move in enumerate(peer.moves) if self.can_move(move)]
+            if ready:
+                self.move(address, ready[0])
                 moved = True
-            for address, peer in self.peers.items():
-                if not peer.alive:
-                    continue
-                ready = [at for at, move in enumerate(peer.moves) if self.can_move(move)]
-                if ready:
-                    self.move(address, ready[0])
-                    moved = True
-                if peer.plans:
-                    self.step(address)
-                    moved = True
-            if not moved:
+            if peer.plans:
+                self.step(address)
+                moved = True
+        return moved
+
+    def settle(self, rounds=2000):
+        """Let everything come until nothing is under way but leases and wakes."""
+        for _ in range(rounds):
+            if not self.happen():
                 return
         raise AssertionError("work without end")
 

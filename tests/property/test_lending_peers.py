@@ -110,6 +110,13 @@ class PeerRules(RuleBasedStateMachine):
         else:
             world.deliver(at, keep=what == "twice")
 
+    @rule(times=st.integers(1, 40))
+    def go_on(self, times):
+        """Things happen in their order for a while."""
+        for _ in range(times):
+            if not self.world.happen():
+                break
+
     @precondition(lambda self: any(peer.moves for peer in self._alive()))
     @rule(pick=PICK, bad=st.sampled_from([None] * 5 + list(BAD_ENDS)))
     def move(self, pick, bad):

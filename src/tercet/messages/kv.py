@@ -163,12 +163,18 @@ class RenewLeases(Struct, frozen=True, kw_only=True, tag=True):
     """The asker lives and still wants these; the answer is `LeasesStand`."""
 
     asks: tuple[int, ...]
+    said: int = 0
+    """The asker's time; the answer repeats it."""
 
 
 class LeasesStand(Struct, frozen=True, kw_only=True, tag=True):
-    """The lender lives; it knows nothing of asks that are not named here: they are over."""
+    """The lender lives; of the asks that it was told of, it knows nothing of those that are not
+    named here: they are over.
+    """
 
     asks: tuple[int, ...]
+    said: int = 0
+    """Of what it answers: the others stand for a lease's length from then on."""
 
 
 # executor and pool, agent and agent

@@ -186,11 +186,11 @@ class Asker:
     def stand(self, message: LeasesStand, sender: Address, now: int, out: list[Effect]) -> None:
         """The lender lives; what it does not know any more is over."""
         known = dict.fromkeys(message.asks)
-        renewed = self._teller.renewed.get(sender, 0)
         for fetch in self.book.of(sender):
             if fetch.ask in known:
-                fetch.heard, fetch.stands_until = now, renewed + self._lease_ns
-            elif fetch.began >= renewed or fetch.state is FetchState.DEFERRED:
+                fetch.heard = now
+                fetch.stands_until = max(fetch.stands_until, message.said + self._lease_ns)
+            elif fetch.began >= message.said or fetch.state is FetchState.DEFERRED:
                 fetch.heard = now
             elif fetch.state is FetchState.BORROWED:
                 if fetch.ask not in self._ending:

@@ -163,7 +163,8 @@ class Lender:
             if lending is not None:
                 lending.expires = now + self._lease_ns
                 standing.append(ask)
-        out.append(Send(to=sender, message=LeasesStand(asks=tuple(standing)), cause=sender))
+        stand = LeasesStand(asks=tuple(standing), said=message.said)
+        out.append(Send(to=sender, message=stand, cause=sender))
 
     def joined(self, peer: Address, epoch: Epoch, out: list[Effect]) -> None:
         """Another self of an asker is there: what the former one wanted is over."""
@@ -172,9 +173,11 @@ class Lender:
                 self._end(lending, LeaseEvent.RENEWED, out)
 
     def gone(self, peer: Address, now: int) -> None:
-        """The connection to an asker ended: it has a while to come back and renew."""
+        """The connection to an asker ended: it has a while to come back and renew. What it may be
+        reading stays for as long as it was told.
+        """
         for lending in self._lendings.values():
-            if lending.asker == peer:
+            if lending.asker == peer and lending.state is not LeaseState.LENT:
                 lending.expires = min(lending.expires, now + self._grace_ns)
 
     # what the engine does

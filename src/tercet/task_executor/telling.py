@@ -21,8 +21,6 @@ class Teller:
 
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
-        self.renewed: dict[Address, int] = {}
-        """When a lender was last asked what stands."""
         self._untold: dict[Address, list[int]] = {}
 
     def over(self, lender: Address, ask: int, out: list[Effect]) -> None:
@@ -48,8 +46,8 @@ class Teller:
             if fetch.lender == lender and fetch.state is not FetchState.DEFERRED
         )
         if asks and self._neighbours.connected(lender):
-            self.renewed[lender] = now
-            out.append(Send(to=lender, message=RenewLeases(asks=asks), cause=lender))
+            message = RenewLeases(asks=asks, said=now)
+            out.append(Send(to=lender, message=message, cause=lender))
 
 
 def move_fact(event: Moved, purpose: str, *, cause: str) -> Fact:

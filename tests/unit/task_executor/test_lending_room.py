@@ -4,8 +4,8 @@ import pytest
 from executor_harness import task
 from peer_world import World
 
-from tercet.messages.events import PeerJoined
-from tercet.messages.kv import AskBlocks, RenewLeases
+from tercet.messages.events import PeerJoined, Received
+from tercet.messages.kv import AskBlocks, LeasesStand, RenewLeases
 from tercet.messages.wire import Role
 
 P, D = "executor/1", "executor/2"
@@ -163,3 +163,32 @@ def test_waiting_fetches_are_renewed() -> None:
     house.queue.clear()
     house.pass_time(2 * 10**9)
     assert any(isinstance(item[2], RenewLeases) for item in house.queue)
+
+
+def test_blocks_that_began_another_life_are_noticed_by_the_step_that_reads_them() -> None:
+    """aws-do-eks#84: decode read blocks of somebody else and answered 200 OK."""
+    house = world("reference", num_blocks={1: 12, 2: 40})
+    house.submit(task(1, PROMPT, new=60), D, prefill=P)
+    run_until(house, lambda: len(house.tokens.get(1, [])) > 2)
+    lender_of(house).expire(10**15, [])  # as if its clock ran ahead
+    house.submit(task(2, [9] * 150, new=20), P)
+    house.settle()
+    assert len(house.facts_of("kv.stale")) == 1
+    house.quiet()
+    house.verify(1)
+    house.verify(2)
+
+
+def test_words_that_came_late_prolong_nothing() -> None:
+    """A lease lasts from when its renewal was said, however often and late the answer comes."""
+    house = world("reference")
+    house.submit(task(1, PROMPT, new=100), D, prefill=P)
+    run_until(house, lambda: len(house.tokens.get(1, [])) > 2)
+    house.pass_time(2 * 10**9)
+    run_until(house, lambda: not house.queue)
+    (fetch,) = asker_of(house).book.all()
+    stood = fetch.stands_until
+    late = LeasesStand(asks=(fetch.ask,), said=0)
+    house.pass_time(10**9)
+    house.on(D, Received(sender=P, epoch=1, message=late))
+    assert fetch.stands_until == stood == 12 * 10**9
