@@ -3,9 +3,8 @@
 from pool_world import PAGE, PoolWorld, key_of, tag_of, world
 
 from tercet.base.ids import Address
-from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
-from tercet.messages.kv import PoolFind, PoolFound, PoolPut
+from tercet.messages.kv import PoolFind, PoolFound
 from tercet.pool.placement import ranked
 
 CHAIN = list(range(6))
@@ -327,58 +326,6 @@ def test_a_reader_that_finds_a_value_broken_is_the_last() -> None:
     pool.done("a", ask, broken=(3,))
     assert pool.tiers("a", CHAIN) == "ddd"
     assert pool.names("pool.corrupt") == 1
-
-
-# puts
-
-
-def test_a_value_that_is_stored_already_is_not_fetched_again() -> None:
-    pool = world()
-    pool.put("a", CHAIN)
-    pool.run(100)
-    put = pool.put("a", CHAIN)
-    assert not pool.hosts["a"].moves
-    pool.settle()
-    assert pool.reader("a").stored[put] == 6
-
-
-def test_a_value_that_comes_wrong_is_never_found() -> None:
-    pool = world()
-    put = pool.put("a", [1])
-    pool.bytes["a/kv/0", 1 << 24] = 5  # the arena's block began another life
-    pool.settle()
-    assert pool.reader("a").stored[put] == 0
-    assert pool.tiers("a", [1]) == ""
-
-
-def test_a_source_that_hangs_is_given_up_in_time() -> None:
-    pool = world(moves_max=2)
-    put = pool.put("a", CHAIN)
-    moves = [move for move in pool.hosts["a"].moves if isinstance(move, Move)]
-    assert len(moves) == 2, "the others wait"
-    pool.wait(6000)
-    pool.next_end.extend([MoveEnd.LATE, MoveEnd.LATE])
-    pool.settle()
-    assert pool.reader("a").stored[put] == 0
-    assert pool.names("pool.not_stored") == 6
-    pool.check()
-
-
-def test_a_put_said_twice_is_answered_once() -> None:
-    pool = world()
-    put = pool.put("a", [1])
-    pool.settle()
-    assert pool.reader("a").stored == {put: 1}
-
-
-def test_nonsense_is_a_put_that_stores_nothing() -> None:
-    pool = world()
-    put = PoolPut(
-        put=5, namespace="n", keys=key_of(1), values=(), part_bytes=0, reply=Address("executor/a")
-    )
-    pool.tell("a", put)
-    pool.settle()
-    assert pool.reader("a").stored == {5: 0}
 
 
 # leases
