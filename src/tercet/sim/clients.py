@@ -122,6 +122,11 @@ class Clients:
                 request.cut = True
                 request.num_open = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether anybody still waits."""
+        return any(request.num_open for request in self.requests.values())
+
     def open(self) -> list[Request]:
         """Requests whose client still waits."""
         return [request for request in self.requests.values() if request.num_open]

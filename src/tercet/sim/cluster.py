@@ -89,7 +89,12 @@ class Cluster:
         config = JobExecutorConfig(
             max_queued_jobs=self.spec.max_queued_jobs,
             # What all fronts together may give an executor fits its queue.
-            max_tasks_per_executor=max(1, self.spec.max_waiting_tasks // self.spec.fronts),
+            max_tasks_per_executor=max(
+                1,
+                (self.spec.max_tasks_per_executor or self.spec.max_waiting_tasks)
+                // self.spec.fronts,
+            ),
+            routing=self.spec.routing,
         )
         machine = JobExecutor(config, address=address, rand=Rand(epoch, "seeds"))
         self.ids[address] = Ids(epoch)

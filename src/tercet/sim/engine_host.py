@@ -81,7 +81,8 @@ class EngineHost:
 
     def run(self, node: Node, effect: RunStep) -> None:
         """Carry out a `RunStep` after those asked for before."""
-        self.checker.look(effect.plan)
+        if self._looks:
+            self.checker.look(effect.plan)
         self._queue.append(effect)
         if self._running is None:
             self._begin(node)

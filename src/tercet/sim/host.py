@@ -282,7 +282,11 @@ class SimHost:
                 agent=self.agent_address if self._pool.on else None,
                 value_tokens=self._pool.value_tokens if self._pool.on else 0,
             ),
-            scheduling=SchedulingConfig(max_slots=spec.slots, max_waiting=spec.max_waiting_tasks),
+            scheduling=SchedulingConfig(
+                max_slots=spec.slots,
+                max_waiting=spec.max_waiting_tasks,
+                speculation=spec.speculation,
+            ),
             transfer=TransferConfig(way=spec.way),
         )
 

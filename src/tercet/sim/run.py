@@ -1,5 +1,6 @@
 """One run of a scenario: build, let it happen, check, and tell the story if it breaks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tercet.engine.slots import made_up_end
 from tercet.jobs.job import Task
 from tercet.messages.effects import Effect
 from tercet.node_agent.machine import NodeAgent
+from tercet.sim.arrivals import Arrival, TraceClients
 from tercet.sim.checkers.bounds import BoundChecker
 from tercet.sim.checkers.leases import LeaseChecker
 from tercet.sim.checkers.streams import StreamChecker
@@ -55,15 +57,26 @@ class Broken(InvariantBroken):
 class Run:
     """A scenario in progress; tests reach in to break things on purpose."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, seed: int, *, trace: Sequence[Arrival] = (), part_tokens: int = 0
+    ) -> None:
+        """With a trace its requests come instead of the workload's, and no checker looks."""
         rand = Rand(seed, scenario.name)
         self.scenario = scenario
         self.seed = seed
         self.timeline = Timeline()
-        self.journal = Journal()
+        self.journal = Journal(silent=bool(trace))
         network = Network(self.timeline, scenario.network, rand.stream("network"))
         self.world = World(self.timeline, network, self.journal)
         self.clients = Clients(self.timeline, scenario.workload, rand.stream("clients"))
+        if trace:
+            self.clients = TraceClients(
+                self.timeline,
+                scenario.workload,
+                rand.stream("clients"),
+                trace,
+                part_tokens=part_tokens,
+            )
         self.cluster = Cluster(
             self.world,
             scenario.cluster,
@@ -72,14 +85,18 @@ class Run:
             rand=rand.stream("cluster"),
         )
         self.faults = Faults(self.timeline, self.cluster, rand.stream("faults"))
+        self.num_jobs = len(trace) or scenario.workload.jobs
         self.streams = StreamChecker(self.clients, Undisturbed(self.cluster))
+        if trace:
+            self.clients.on_output.clear()
         self.bounds = BoundChecker(
             max_queued_jobs=scenario.cluster.max_queued_jobs,
             max_waiting_tasks=scenario.cluster.max_waiting_tasks,
             slots=scenario.cluster.slots,
         )
         self.leases = LeaseChecker()
-        self.world.after_turn.extend([self.bounds.look, self.leases.look, self._sums])
+        if not trace:
+            self.world.after_turn.extend([self.bounds.look, self.leases.look, self._sums])
 
     def go(self) -> Report:
         """Run to the end; `Broken` with seed and story if an invariant does not hold."""
@@ -96,12 +113,12 @@ class Run:
         quiet_by = None
         while self.timeline.step():
             must(self.journal.events < EVENTS_MAX, "the run does not come to an end")
-            if self.clients.num_submitted < self.scenario.workload.jobs:
+            if self.clients.num_submitted < self.num_jobs:
                 continue
             if quiet_by is None:
                 self.faults.stop()
                 quiet_by = self.timeline.now + int(self.scenario.quiet_after_s * S)
-            if self.timeline.now > quiet_by or (not self.clients.open() and self._at_rest()):
+            if self.timeline.now > quiet_by or (not self.clients.waits and self._at_rest()):
                 break
         self.streams.at_quiet()
         late = [node.address for node in self.world.nodes.values() if not rests(node.machine)]

@@ -8,11 +8,13 @@
 
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from tercet.base.errors import Invalid
+from tercet.job_executor.config import Routing
 from tercet.transfer.config import WayChoice
 
 FAULT_KINDS = (
@@ -60,6 +62,11 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Made-up text repeats itself after so many tokens, so that guesses are right; 0: never."""
     step_floor_ms: float = 1000.0
     """The agent's bound for a step is this plus a multiple of its predicted time."""
+    routing: Routing = "least_load"
+    """How fronts choose executors."""
+    max_tasks_per_executor: int = 0
+    """Of all fronts together; 0: as many as fit its queue."""
+    speculation: Literal["auto", "off"] = "auto"
     check_contents: bool = True
     """Whether every block that a step reads is looked at (I3); false: large runs of good machines
     are faster."""
