@@ -106,6 +106,8 @@ class SimHost:
         self.agent_address = Address(f"agent/{name}")
         self.processes: dict[ExecutorId, Node] = {}
         """Living executor processes, as the supervisor knows them: they survive their agent."""
+        self.next_executor = 0
+        """Lowest number that no executor of this host had, as its supervisor knows it."""
         self.down = False
         self._ground = ground
         spec = ground.spec
@@ -133,6 +135,7 @@ class SimHost:
         machine = NodeAgent(
             config,
             address=self.agent_address,
+            next_executor=self.next_executor,
             host=Host(name=self.name, agent=self.agent_address, pooled=self._pool.on),
             pool=self._pool,
         )
@@ -171,6 +174,7 @@ class SimHost:
     def die(self, duration: int) -> None:
         """Lose power: all processes and all memory are gone; the disk is there again later."""
         self.down = True
+        self.next_executor = 0
         if self.agent is not None:
             self.agent.die()
         for executor, node in list(self.processes.items()):
@@ -229,7 +233,9 @@ class SimHost:
 
     def _spawn(self, effect: Spawn) -> None:
         ground, executor, agent = self._ground, effect.executor, self.agent
-        must(executor not in ground.engines, f"executor {executor} is started twice")
+        alive = Address(f"executor/{executor}") in ground.world.nodes
+        must(not alive, f"executor {executor} is started twice")
+        self.next_executor = max(self.next_executor, executor + 1)
         arena = self.arenas.make(f"{self.name}/kv/{executor}")
         ground.memories.add(arena)
         memory = Range(self.arenas, arena)

@@ -57,6 +57,8 @@ class Node:
         self.machine = machine
         self.epoch = epoch
         self.alive = True
+        self.began = False
+        """It has heard something."""
         self.clock_ahead = 0
         self.before_turn: Callable[[Any], None] = lambda _: None
         """What the process does beside its machine when an event comes."""
@@ -140,6 +142,7 @@ class Node:
 
     def _turn(self, event: Any) -> None:
         world, now = self.world, self.now
+        self.began = True
         world.journal.event(now, self.address, event)
         self.before_turn(event)
         try:

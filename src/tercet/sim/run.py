@@ -127,7 +127,8 @@ class Run:
         self._whole_sums()
 
     def _at_rest(self) -> bool:
-        return all(rests(node.machine) for node in self.world.nodes.values())
+        sealed = any(host.lendings.num_sealed for host in self.cluster.hosts)
+        return not sealed and all(rests(node.machine) for node in self.world.nodes.values())
 
     def _nothing_held(self) -> None:
         """Raise unless free + cached = total everywhere, and no memory of the dead is left."""
@@ -152,7 +153,7 @@ class Run:
         for node in self.world.nodes.values():
             if isinstance(node.machine, TaskExecutor):
                 node.machine.check(whole=True)
-            else:
+            elif node.began:
                 node.machine.check()
 
     def _report(self) -> Report:
@@ -198,7 +199,7 @@ def rests(machine: object) -> bool:
     """Whether a machine holds nothing for anybody."""
     if isinstance(machine, TaskExecutor):
         load, partners = machine.load(), machine.partners
-        busy = load.waiting or load.running or partners.num_holding
+        busy = load.waiting or load.running or partners.num_holding or machine.scheduler.flights
         return not (busy or partners.lender.num_lendings or partners.asker.num_fetches)
     return not (isinstance(machine, NodeAgent) and machine.pooling.is_busy)
 
