@@ -40,6 +40,7 @@ ENDED_PART = 0.95
 """Throughput is counted up to the end of so many: the last ones wait for the longest, not for
 room."""
 PEER_BAR = 0.97
+TITLES = {"recorded": "As recorded", "skewed": "Popularity skewed"}
 SKEWED_MAX = 4000
 """Requests of the skewed trace."""
 
@@ -208,7 +209,8 @@ def compare(lines: list[Line], size: Size, *, title: str, command: str) -> Table
         began = time.perf_counter()
         one = play(trace, scenario(size, routing=routing, pool=pool, context=context))
         outcomes[name] = one
-        click.echo(f"... {title}: {name} took {time.perf_counter() - began:.0f} s", err=True)
+        took = time.perf_counter() - began
+        click.echo(f"... {title}: {name}: {one} took {took:.0f} s", err=True)
         rows.append(
             (
                 name,
@@ -235,19 +237,19 @@ def compare(lines: list[Line], size: Size, *, title: str, command: str) -> Table
 @click.option("--requests", default=1_000_000, help="At most so many.")
 @click.option("--hosts", default=32, show_default=True)
 @click.option("--speed", default=8.0, show_default=True, help="Times pass so much faster.")
-def main(trace: Path, requests: int, hosts: int, speed: float) -> None:
+@click.option("--only", type=click.Choice(("skewed", "recorded")), help="This part alone.")
+def main(trace: Path, requests: int, hosts: int, *, speed: float, only: str | None) -> None:
     """Replay a trace with each way of routing."""
     lines = read_trace(trace, requests)
     size = Size(hosts=hosts, speed=speed)
     command = f"python -m benchmarks.peer_access {trace.name} --hosts {hosts} --speed {speed:g}"
     click.echo("\n".join([*heading(), ""]))
-    for title, played in (
-        ("Popularity skewed", skewed(lines[:SKEWED_MAX])),
-        ("As recorded", lines),
-    ):
-        table = compare(
-            played, size, title=f"{title}: {len(played)} requests, {hosts} hosts", command=command
-        )
+    parts = {"skewed": skewed(lines[:SKEWED_MAX]), "recorded": lines}
+    for name, played in parts.items():
+        if only not in (None, name):
+            continue
+        title = f"{TITLES[name]}: {len(played)} requests, {hosts} hosts"
+        table = compare(played, size, title=title, command=command)
         click.echo("\n".join(table.lines()))
 
 
