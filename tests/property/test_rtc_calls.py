@@ -74,15 +74,13 @@ class Calls(RuleBasedStateMachine):
 
     @rule(waiting=st.lists(TOKENS, max_size=3))
     def prefetch(self, waiting):
-        for ticket, fetches in self.rtc.prefetch_plan([("", one) for one in waiting], spare=2):
-            tokens = next(one for one in waiting if fetches[0].key in self.keys(one))
-            self.tickets[ticket] = (tokens, fetches)
-
-    def keys(self, tokens):
-        return self.rtc.cache.keys_for("", tokens, VALUE)
+        for place in self.rtc.prefetch_plan([("", one) for one in waiting], spare=2):
+            found = self.rtc.match_by_prefix("", waiting[place])
+            assert found.elsewhere
+            assert 2 * len(found.elsewhere) + 2 <= self.rtc.cache.available
 
     @precondition(lambda self: any(fetches for _, fetches in self.tickets.values()))
-    @rule(data=st.data(), good=st.booleans())
+    @rule(data=st.data(), good=st.sampled_from([True, False, None]))
     def move(self, data, good):
         under_way = [ticket for ticket, (_, fetches) in self.tickets.items() if fetches]
         ticket = data.draw(st.sampled_from(under_way))
@@ -93,7 +91,10 @@ class Calls(RuleBasedStateMachine):
             end = keys.index(fetch.key) + 1
             for key in keys[end - VALUE // 16 : end]:
                 self.there[key] = True
-        self.rtc.moved(ticket, fetch.place, good=good)
+        if good is None:
+            self.rtc.skip(ticket, fetch.place)
+        else:
+            self.rtc.moved(ticket, fetch.place, good=good)
 
     @precondition(lambda self: any(not fetches for _, fetches in self.tickets.values()))
     @rule(data=st.data())
@@ -123,9 +124,16 @@ class Calls(RuleBasedStateMachine):
 
     @rule(most=st.integers(0, BLOCKS))
     def swap(self, most):
-        for store in self.rtc.swap_plan(num_blocks=most):
-            assert store.key in self.there
-            assert store.key not in self.rtc.copies
+        wanted = list(self.there)[::2]
+        cached = self.rtc.cache.pool.in_order_of_use()
+        for namespace, tokens in self.rtc.swap_plan(wanted, num_blocks=most):
+            last = self.rtc.cache.keys_for(namespace, tokens, VALUE)[-1]
+            assert last in wanted
+            assert last not in self.rtc.copies
+            holding = self.rtc.cache.hold(namespace, tokens + array("i", [0]))
+            assert len(holding.table) == len(tokens) // 16
+            assert set(holding.table) & set(cached)
+            self.holdings.append((holding, tokens))
 
     @invariant()
     def what_is_found_came_and_what_is_held_is_counted(self):

@@ -42,7 +42,7 @@ POOL = Scenario(
         replicas=2, hosts=2, blocks=40, slots=8, pool_dram_mb=1.0, pool_disk_mb=2.0
     ),
     workload=replace(WORK, shared_prefix=160, shared_share=0.8, prompt_max=320),
-    faults=(FaultSpec(kind="corrupt", every_ms=40),),
+    faults=(FaultSpec(kind="corrupt", every_ms=10),),
     quiet_after_s=40.0,
 )
 

@@ -100,6 +100,11 @@ class Cache:
         """Blocks that `extend` can give."""
         return self.pool.available
 
+    @property
+    def num_evictions(self) -> int:
+        """Since the start."""
+        return self._evictions
+
     def peek(self, namespace: str, tokens: "array[int]") -> tuple[int, int]:
         """Give (blocks that `hold` would find, those of them that nobody holds now)."""
         path = self._match(namespace, tokens)
@@ -182,16 +187,17 @@ class Cache:
             keys.append(key)
         return keys[step - 1 :: step]
 
-    def oldest_paths(self, num_blocks: int) -> list[list[Node]]:
-        """Give the paths from the root to the next blocks to be evicted, next first."""
-        paths: list[list[Node]] = []
+    def oldest_paths(self, num_blocks: int) -> list[tuple[str, list[Node]]]:
+        """Give the paths, from the root, to the next blocks to be evicted, next to go first, with
+        their namespaces; none that is a part of one before it.
+        """
+        paths = []
+        covered: dict[BlockId, None] = {}
         for block in self.pool.in_order_of_use(num_blocks):
-            path: list[Node] = []
-            node: Node | None = self._tree.node_of(block)
-            while node is not None and node.parent is not None:
-                path.append(node)
-                node = node.parent
-            paths.append(path[::-1])
+            if block not in covered:
+                namespace, path = self._tree.path_to(block)
+                covered.update(dict.fromkeys(node.block for node in path))
+                paths.append((namespace, path))
         return paths
 
     def index(self, holding: Holding, tokens: "array[int]", *, computed: int) -> None:

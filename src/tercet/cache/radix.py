@@ -59,6 +59,15 @@ class RadixTree:
         """Give the node that names the block."""
         return self._nodes[block]
 
+    def path_to(self, block: BlockId) -> tuple[str, list[Node]]:
+        """Give the namespace of a block and the nodes from the root to it."""
+        path: list[Node] = []
+        node = self._nodes[block]
+        while node.parent is not None:
+            path.append(node)
+            node = node.parent
+        return _namespace_of(node), path[::-1]
+
     def match(self, namespace: str, packed: bytes, num_blocks_max: int) -> list[Node]:
         """Give the nodes of the longest indexed prefix of the packed tokens, first block first."""
         node = self._roots.get(namespace)
@@ -101,7 +110,7 @@ class RadixTree:
             return
         del above.children[node.content]
         if above.parent is None and not above.children:
-            del self._roots[above.content.decode("utf-8", "surrogatepass")]
+            del self._roots[_namespace_of(above)]
 
     def root_key(self, namespace: str) -> bytes:
         """Give the parent key of a namespace's first blocks, indexed or not."""
@@ -135,3 +144,7 @@ class RadixTree:
                     must(named is child, f"block {child.block} is mapped to another node")
                     stack.append(child)
         must(found == len(self._nodes), f"{len(self._nodes)} blocks mapped, {found} in the tree")
+
+
+def _namespace_of(root: Node) -> str:
+    return root.content.decode("utf-8", "surrogatepass")

@@ -6,17 +6,18 @@
     copy                              values for another memory
     free                              whatever was given out
 
-The calls of DeepServe's table 1. Nothing here moves a byte: `populate` and `copy` give what is to
-be moved, the machine asks its driver and says by `moved` what came of it. `Cache`, which a
-scheduler uses step by step, is the same blocks and the same index; this door adds what lies beyond
-one arena.
+The calls of DeepServe's table 1, and two plans that a machine looks at in the background:
+`swap_plan` (what is about to go and lies nowhere else) and `prefetch_plan` (who waits for what lies
+elsewhere). Nothing here moves a byte: `populate` and `copy` give what is to be moved, the machine
+asks its driver and says by `moved` what came of it. `Cache`, which a scheduler uses step by step,
+is the same blocks and the same index; this door adds what lies beyond one arena.
 
     value | block 0 | block 1 | ... | block n-1 |     values are runs of full blocks, named by the
                                              ^ key    chain key at their end
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -128,7 +129,7 @@ class Rtc:
         num_here, _ = self.cache.peek(namespace, tokens)
         first = num_here // self._per_value
         places: list[tuple[str, ...]] = []
-        for key in self._keys(namespace, tokens)[first:]:
+        for key in self.keys(namespace, tokens)[first:]:
             known = self.copies.places(key)
             if not known:
                 break
@@ -159,7 +160,7 @@ class Rtc:
         blocks, or nothing to bring.
         """
         first = self.match_by_prefix(namespace, tokens).num_here // self._per_value
-        keys = self._keys(namespace, tokens)[first : first + count]
+        keys = self.keys(namespace, tokens)[first : first + count]
         sources = [self.copies.places(key)[:1] for key in keys]
         known = next((at for at, one in enumerate(sources) if not one), len(sources))
         if not known or len(self._populates) >= NUM_TICKETS_MAX:
@@ -196,14 +197,22 @@ class Rtc:
 
     def moved(self, ticket: int, place: int, *, good: bool) -> None:
         """A value of a populate came, verified, or did not: then nobody looks for it there."""
-        one = self._populates[ticket]
-        must(one.landed[place] is None, f"value {place} of populate {ticket} came twice")
-        one.landed[place] = good
-        one.num_under_way -= 1
+        one = self._land(ticket, place, good=good)
         if not good:
             self.copies.lost(one.keys[place], one.sources[place])
         end = one.first + self._per_value * self._leading(one)
         self.cache.commit(one.holding, one.tokens, computed=BLOCK_TOKENS * end)
+
+    def skip(self, ticket: int, place: int) -> None:
+        """A value of a populate will not be moved; it may still be where it is said to be."""
+        self._land(ticket, place, good=False)
+
+    def _land(self, ticket: int, place: int, *, good: bool) -> _Populate:
+        one = self._populates[ticket]
+        must(one.landed[place] is None, f"value {place} of populate {ticket} came twice")
+        one.landed[place] = good
+        one.num_under_way -= 1
+        return one
 
     @staticmethod
     def _leading(one: _Populate) -> int:
@@ -249,32 +258,48 @@ class Rtc:
             if key not in self.copies
         ]
 
-    def swap_plan(self, *, num_blocks: int) -> list[Store]:
-        """Give the values among the next blocks to be evicted that are nowhere else."""
-        stores: list[Store] = []
-        for path in self.cache.oldest_paths(num_blocks):
-            if len(path) % self._per_value == 0 and path[-1].key not in self.copies:
-                blocks = [node.block for node in path[-self._per_value :]]
-                stores.append(self._store(path[-1].key, blocks))
-        return stores
+    def swap_plan(
+        self, wanted: Container[bytes], *, num_blocks: int
+    ) -> "list[tuple[str, array[int]]]":
+        """Give the sequences (namespace, tokens) among the next blocks to be evicted that end with
+        a value which is wanted and, as far as is known, nowhere else; next to go first. Whoever
+        holds them copies them as if they had just been computed.
+        """
+        found: list[tuple[str, array[int]]] = []
+        seen: dict[bytes, None] = {}
+        for namespace, path in self.cache.oldest_paths(num_blocks):
+            values = path[self._per_value - 1 :: self._per_value]
+            missing = [
+                place
+                for place, node in enumerate(values, 1)
+                if node.key in wanted and node.key not in self.copies and node.key not in seen
+            ]
+            if missing:
+                seen.update(dict.fromkeys(node.key for node in values))
+                nodes = path[: missing[-1] * self._per_value]
+                tokens = array("i", b"".join(node.content for node in nodes))
+                found.append((namespace, tokens))
+        return found
 
     def _store(self, key: bytes, blocks: Sequence[BlockId]) -> Store:
         units, lives = self.cache.refs(blocks)
         return Store(key=key, units=units, lives=lives)
 
     def prefetch_plan(
-        self, waiting: Iterable[tuple[str, "array[int]"]], *, spare: int
-    ) -> Iterator[tuple[int, list[Fetch]]]:
-        """Begin populates for tasks that wait, first come first, while there is room; whoever
-        waits in vain for room ends the round.
+        self, waiting: "Iterable[tuple[str, array[int]]]", *, spare: int
+    ) -> Iterator[int]:
+        """Give the places of those that wait, first come first, whose values are said to be
+        elsewhere while there is room for them beside `spare` blocks; whoever waits in vain for room
+        ends the round.
         """
-        for namespace, tokens in waiting:
+        room = self.cache.available - spare
+        for place, (namespace, tokens) in enumerate(waiting):
             count = len(self.match_by_prefix(namespace, tokens).elsewhere)
+            room -= count * self._per_value
+            if room < 0:
+                return
             if count:
-                begun = self.populate(namespace, tokens, count=count, spare=spare)
-                if begun is None:
-                    return
-                yield begun
+                yield place
 
     # and back
 
@@ -292,13 +317,18 @@ class Rtc:
         must(not one.num_under_way, f"populate {what} is freed while moves write to its blocks")
         self.cache.release(one.holding, one.tokens, computed=0, index=False)
 
+    @property
+    def num_populates(self) -> int:
+        """Tickets that hold blocks."""
+        return len(self._populates)
+
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through the blocks that tickets and pins hold, each as often as it is held."""
         for one in self._populates.values():
             yield from one.holding.table
         yield from self.names.held_blocks()
 
-    def _keys(self, namespace: str, tokens: "array[int]") -> list[bytes]:
+    def keys(self, namespace: str, tokens: "array[int]") -> list[bytes]:
         """Give the keys of the values that a task with these tokens could use."""
         count = max(len(tokens) - 1, 0) // self._value_tokens
         return self.cache.keys_for(

@@ -24,7 +24,7 @@ def economics(machine: TaskExecutor) -> list[Fact]:
     """Give what was learned of every source of values, and what it is weighed against: steps now,
     the size of a token's keys and values. Empty until something was fetched.
     """
-    sources = machine.partners.populator.economy.standing()
+    sources = machine.partners.rtc.economy.standing()
     facts = [
         Fact(
             name="cache.source",

@@ -8,7 +8,8 @@ asker        prompts that others compute
 from collections.abc import Callable, Iterator
 
 from tercet.base.errors import must
-from tercet.base.ids import Address, BlockId, ExecutorId, TaskId
+from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, ExecutorId, TaskId
+from tercet.cache.rtc import Rtc
 from tercet.messages.effects import Effect
 from tercet.messages.events import (
     ArenaLent,
@@ -68,11 +69,13 @@ class Partners:
         self._offered: dict[TaskId, None] = {}
         """Tasks whose prompts were offered to the pool."""
         self._scheduler = scheduler
+        self.rtc = Rtc(scheduler.cache, value_tokens=capacity.value_tokens or BLOCK_TOKENS)
         self.neighbours = Neighbours()
         self.populator = Populator(
             config,
             capacity,
             scheduler,
+            self.rtc,
             ticket=self._ticket,
             connected=self.neighbours.connected,
         )
@@ -80,6 +83,7 @@ class Partners:
             config,
             capacity,
             scheduler,
+            self.rtc,
             ticket=self._ticket,
             connected=self.neighbours.connected,
         )
@@ -99,7 +103,7 @@ class Partners:
     def num_holding(self) -> int:
         """Leases and fetches that hold blocks."""
         outside = self.lender.num_lent + self.asker.book.num_holding
-        return outside + self.populator.num_holding + len(self.storer)
+        return outside + self.rtc.num_populates + len(self.storer)
 
     def give_back(self) -> bool:
         """Free the newest blocks that are only reserved."""
@@ -119,7 +123,7 @@ class Partners:
         """Go through all blocks that are held here, each as often as it is held."""
         yield from self.lender.held_blocks()
         yield from self.asker.book.held_blocks()
-        yield from self.populator.held_blocks()
+        yield from self.rtc.held_blocks()
         yield from self.storer.held_blocks()
 
     def counts(self) -> tuple[tuple[str, float], ...]:
@@ -166,8 +170,9 @@ class Partners:
         """Before planning: what room allows now."""
         self._now = now
         self._flush(out)
-        if len(self.populator):
-            self.populator.pump(out)
+        if self.populator.waits:
+            self.populator.pump(now, out)
+        self.storer.swap(now, out)
         if self.asker.num_fetches:
             self.asker.pump(now, out)
         self._arm(now, out)

@@ -1,16 +1,19 @@
 """Values of the pool for tasks that come: found, weighed, wanted, moved in, committed.
 
 FINDING ─PoolFound─▶ worth it? ─no──────────────────────────────────────────▶ the task goes on
-                         └─yes, room─▶ WANTED ─PoolReady, Moved ...─▶ committed ─▶ it hits them
+             ▲           ├─yes, room─▶ WANTED ─PoolReady, Moved ...─▶ committed ─▶ it hits them
+             │           └─yes, no room─▶ it goes on, and waits its turn
+             └──── prefetch: room, and it waits still ◀──┘
 silence, refusals, corrupt values: what came before them is committed, the rest is computed
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tercet.base.errors import InvariantBroken, must
-from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, TaskId
-from tercet.cache.economy import Economy, Trip
+from tercet.base.ids import BLOCK_TOKENS, Address, TaskId
+from tercet.cache.economy import Trip
+from tercet.cache.rtc import Fetch, Rtc
 from tercet.messages.effects import Effect, Fact, Move, Send
 from tercet.messages.events import Moved, MoveEnd
 from tercet.messages.kv import PoolDone, PoolFind, PoolFound, PoolReady, PoolValue, PoolWant
@@ -18,16 +21,18 @@ from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.scheduling.states import RunState
 from tercet.task_executor.config import Capacity
-from tercet.task_executor.inflow import Inflow, layout_of
+from tercet.task_executor.inflow import layout_of, strip_at
 from tercet.task_executor.weighing import queue_ns, saved_ns
 from tercet.transfer.config import TransferConfig
 
-KEY_BYTES = 16
 NUM_POPULATES_MAX = 256
+NUM_PREFETCHES_MAX = 8
+"""Tasks in a row that are looked at when there is more room."""
 FIND_NS = 1_000_000_000
 """An agent that says nothing for so long has nothing."""
 SOURCES = {"d": "dram", "s": "ssd", "D": "DRAM", "S": "SSD"}
 """Names of tiers for the economy; upper case: on another host."""
+_WAITS = (RunState.FETCHING, RunState.WAITING)
 
 
 @dataclass(slots=True)
@@ -36,18 +41,27 @@ class _Populate:
 
     ask: int
     run: TaskRun
-    first: int
-    """The first value that is asked for: those before it are cached here."""
+    behind: int
+    """So many values were cached here when it was asked."""
+    keys: list[bytes]
+    """Of the values behind them."""
     until: int
+    ahead: bool = False
+    """A prefetch: its task waits for its turn, not for this."""
     tiers: str = ""
+    first: int = 0
+    """Place in `keys` of the ticket's first value."""
+    ticket: int | None = None
+    fetches: dict[int, Fetch] = field(default_factory=dict)
+    """Reserved, by place in `keys`; no move of theirs was begun."""
+    num_moving: int = 0
     limit: int = 0
-    """So many values are still hoped for."""
+    """Values up to this place are still hoped for."""
     trip: Trip | None = None
     wanted: int = 0
     wanted_at: int = 0
     next: int = 0
-    """The value with which the next range begins."""
-    inflow: Inflow | None = None
+    """The value that is to be moved next."""
     ready: dict[int, PoolValue] = field(default_factory=dict)
     broken: list[int] = field(default_factory=list)
     over: bool = False
@@ -62,11 +76,12 @@ class Populator:
         config: TransferConfig,
         capacity: Capacity,
         scheduler: Scheduler,
+        rtc: Rtc,
         *,
         ticket: Callable[[], int],
         connected: Callable[[Address], bool],
     ) -> None:
-        self.economy = Economy()
+        self._rtc = rtc
         self._capacity = capacity
         self._scheduler = scheduler
         self._ticket = ticket
@@ -78,21 +93,18 @@ class Populator:
         self._all: dict[int, _Populate] = {}
         self._of_run: dict[TaskId, _Populate] = {}
         self._of_move: dict[int, tuple[_Populate, int]] = {}
+        self.short: dict[TaskId, TaskRun] = {}
+        """Those for whose values there was no room."""
+        self._room_seen = 0
         self._next_ask = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
-    def num_holding(self) -> int:
-        """Those that hold reserved blocks."""
-        return sum(one.inflow is not None for one in self._all.values())
-
-    def held_blocks(self) -> Iterator[BlockId]:
-        """Go through the blocks that are reserved."""
-        for one in self._all.values():
-            if one.inflow is not None:
-                yield from one.inflow.holding.table
+    def waits(self) -> bool:
+        """Whether there is anything to look after."""
+        return bool(self._all or self.short)
 
     # a task comes, a task goes
 
@@ -108,34 +120,33 @@ class Populator:
         return (len(run.tokens) - 1) // tokens > self._first(run)
 
     def begin(self, run: TaskRun, now: int, out: list[Effect]) -> None:
-        """Ask; the task was submitted as FETCHING."""
+        """Ask; the task was submitted as FETCHING, or waits its turn."""
         self._next_ask += 1
-        tokens, first = self._capacity.value_tokens, self._first(run)
-        populate = _Populate(self._next_ask, run, first, now + FIND_NS)
+        first = self._first(run)
+        keys = self._rtc.keys(run.task.namespace, run.tokens)[first:]
+        ahead = run.state is not RunState.FETCHING
+        populate = _Populate(self._next_ask, run, first, keys, now + FIND_NS, ahead)
         self._all[populate.ask] = self._of_run[run.id] = populate
-        count = (len(run.tokens) - 1) // tokens
-        keys = self._scheduler.cache.keys_for(
-            run.task.namespace, run.tokens[: count * tokens], tokens
-        )
         message = PoolFind(
             ask=populate.ask,
             namespace=run.task.namespace,
-            keys=b"".join(keys[first:]),
+            keys=b"".join(keys),
             reply=self._address,
         )
         self._say(message, run.name, out)
 
-    def pump(self, out: list[Effect]) -> None:
-        """Let go of values whose tasks have ended."""
+    def pump(self, now: int, out: list[Effect]) -> None:
+        """Let go of values that nobody waits for; ask again for those that had no room."""
         for populate in list(self._all.values()):
-            if not populate.over and populate.run.state is RunState.ENDED:
+            if not populate.over and populate.run.state not in _WAITS:
                 self._leave(populate, out)
+        if self.short:
+            self._prefetch(now, out)
 
     def give_back(self, out: list[Effect]) -> bool:
         """Give up the newest populate to which nothing is on its way yet; false: there is none."""
         for populate in reversed(self._all.values()):
-            inflow = populate.inflow
-            if inflow is not None and not inflow.num_under_way:
+            if populate.ticket is not None and not populate.num_moving:
                 self._leave(populate, out)
                 return True
         return False
@@ -145,51 +156,45 @@ class Populator:
     def found(self, message: PoolFound, now: int, out: list[Effect]) -> None:
         """Weigh what there is; reserve room for what is worth its way, and want it."""
         populate = self._all.get(message.ask)
-        if populate is None or populate.over or populate.inflow is not None:
+        if populate is None or populate.over or populate.ticket is not None:
             return
-        run, per = populate.run, self._per_value
-        most = (len(run.tokens) - 1) // self._capacity.value_tokens - populate.first
-        populate.tiers = message.tiers[:most]
-        count = self._worth(populate)
-        out.append(
-            Fact(
-                name="pool.weighed",
-                values=(("found", float(len(populate.tiers))), ("taken", float(count))),
-                cause=run.name,
-            )
-        )
-        cache = self._scheduler.cache
-        start = BLOCK_TOKENS * per * populate.first
-        holding = cache.hold(run.task.namespace, run.tokens[: start + 1])
-        spare = (len(self._scheduler.running) + 1) // 2
-        inflow = None
-        if count and len(holding.table) == per * populate.first:
-            inflow = Inflow.reserve(
-                cache,
-                holding,
-                run.tokens,
-                num_blocks=per * (populate.first + count),
-                spare=spare,
-            )
-        if inflow is None:
-            cache.release(holding, run.tokens, computed=0, index=False)
+        run, keys = populate.run, populate.keys
+        populate.tiers = message.tiers[: len(keys)]
+        self._note(populate)
+        # Others may have computed or driven out some meanwhile.
+        here = self._first(run) - populate.behind
+        useful = run.state in _WAITS and 0 <= here < len(populate.tiers)
+        count = self._worth(populate, here) if useful else 0
+        values = (("found", float(len(populate.tiers))), ("taken", float(count)))
+        out.append(Fact(name="pool.weighed", values=values, cause=run.name))
+        begun = None
+        if count:
+            spare = self._spare
+            begun = self._rtc.populate(run.task.namespace, run.tokens, count=count, spare=spare)
+            if begun is None:
+                self.short[run.id] = run
+        if begun is None:
             self._leave(populate, out)
             return
-        populate.inflow, populate.limit = inflow, count
-        populate.trip = self.economy.begin(self._pieces(populate)[:count])
-        populate.wanted, populate.wanted_at = count, now
-        populate.until = now + self._patience_ns
-        self._say(PoolWant(ask=populate.ask, count=count), run.name, out)
+        populate.ticket, fetches = begun
+        populate.fetches = {here + fetch.place: fetch for fetch in fetches}
+        populate.first = populate.next = here
+        populate.limit = populate.wanted = here + count
+        populate.trip = self._rtc.economy.begin(self._pieces(populate, here)[:count])
+        populate.wanted_at, populate.until = now, now + self._patience_ns
+        self._say(PoolWant(ask=populate.ask, count=here + count), run.name, out)
 
     def ready(self, message: PoolReady, now: int, out: list[Effect]) -> None:
         """Move values in, in their order; what cannot be had ends the run of them."""
         populate = self._all.get(message.ask)
-        if populate is None or populate.over or populate.inflow is None:
+        if populate is None or populate.over or populate.ticket is None:
             return
         populate.until = now + self._patience_ns
         for place, value in enumerate(message.values, message.first):
             if value is None:
                 populate.limit = min(populate.limit, place)
+                if place < len(populate.keys):
+                    self._rtc.copies.lost(populate.keys[place])
             elif place >= populate.next:
                 populate.ready[place] = value
         while populate.next < populate.limit and populate.next in populate.ready:
@@ -204,11 +209,11 @@ class Populator:
     def moved(self, event: Moved, now: int, out: list[Effect]) -> None:
         """A value came, or did not: what is behind one that did not is of no use."""
         populate, place = self._of_move.pop(event.ticket)
-        inflow = populate.inflow
-        if inflow is None:
+        if populate.ticket is None:
             raise InvariantBroken(f"populate {populate.ask} moves into nothing")
         good = event.end is MoveEnd.DONE
-        inflow.moved(event.ticket, good=good)
+        populate.num_moving -= 1
+        self._rtc.moved(populate.ticket, place - populate.first, good=good)
         tier = populate.tiers[place]
         if not good:
             populate.limit = min(populate.limit, place)
@@ -221,7 +226,7 @@ class Populator:
         if good:
             hit = (("tier", SOURCES[tier].lower()),)
             out.append(Fact(name="pool.hits", values=(("values", 1.0),), labels=hit, cause=name))
-        if not good or (populate.next >= populate.wanted and not inflow.num_under_way):
+        if not good or (populate.next >= populate.wanted and not populate.num_moving):
             self._arrived(populate, now)
         self._look(populate, out)
 
@@ -249,12 +254,10 @@ class Populator:
         """Raise unless every record fits its state."""
         for populate in self._all.values():
             name = f"populate {populate.ask} of {populate.run.name}"
-            fetching = populate.run.state is RunState.FETCHING
-            must(populate.over or fetching, f"{name}: its task is {populate.run.state}")
-            must(
-                not populate.over or (populate.inflow and populate.inflow.num_under_way),
-                f"{name} is over and waits for no move",
-            )
+            waits = populate.ahead or populate.run.state is RunState.FETCHING
+            must(populate.over or waits, f"{name}: its task is {populate.run.state}")
+            moving = populate.ticket is not None and populate.num_moving
+            must(not populate.over or moving, f"{name} is over and waits for no move")
 
     # steps
 
@@ -262,57 +265,90 @@ class Populator:
     def _address(self) -> Address:
         return self._capacity.agent or Address("")
 
+    @property
+    def _spare(self) -> int:
+        """Blocks that are left to those that run."""
+        return (len(self._scheduler.running) + 1) // 2
+
     def _first(self, run: TaskRun) -> int:
         """The first value that is not cached here as a whole."""
         num_blocks, _ = self._scheduler.cache.peek(run.task.namespace, run.tokens)
         return num_blocks // self._per_value
 
-    def _worth(self, populate: _Populate) -> int:
-        """Weigh every leading part of what was found against computing it."""
+    def _note(self, populate: _Populate) -> None:
+        """Remember what is where. What lies behind a gap is of no use before the gap is filled: it
+        is offered to the pool again as well.
+        """
+        copies, tiers = self._rtc.copies, populate.tiers
+        for place, key in enumerate(populate.keys):
+            if place < len(tiers):
+                copies.note(key, SOURCES.get(tiers[place], "SSD"))
+            else:
+                copies.lost(key)
+
+    def _prefetch(self, now: int, out: list[Effect]) -> None:
+        """Ask for those that wait still, if there is more room than at the last look."""
+        room, self._room_seen = self._room_seen, self._rtc.cache.available
+        if self._room_seen <= room:
+            return
+        waiting = []
+        for run in list(self.short.values())[:NUM_PREFETCHES_MAX]:
+            if run.state is not RunState.WAITING:
+                del self.short[run.id]
+            elif run.id not in self._of_run and self.wanted(run):
+                waiting.append(run)
+        asked = [(run.task.namespace, run.tokens) for run in waiting]
+        for place in self._rtc.prefetch_plan(asked, spare=self._spare):
+            del self.short[waiting[place].id]
+            self.begin(waiting[place], now, out)
+
+    def _worth(self, populate: _Populate, here: int) -> int:
+        """Weigh every leading part of what was found behind what is here against computing it."""
+        pieces = self._pieces(populate, here)
         if self._choice == "always":
-            return len(populate.tiers)
+            return len(pieces)
         run, tokens = populate.run, self._capacity.value_tokens
-        begun = populate.first * tokens
+        begun = self._first(run) * tokens
         saved = saved_ns(
             self._scheduler.pace.cost,
             begun=begun,
-            ends=[begun + count * tokens for count in range(1, len(populate.tiers) + 1)],
+            ends=[begun + count * tokens for count in range(1, len(pieces) + 1)],
             known=len(run.tokens),
             step_ns_max=self._scheduler.config.step_ns_max,
         )
         queue = queue_ns(self._scheduler, run)
-        return self.economy.worth(self._pieces(populate), saved, queue_ns=queue)
+        return self._rtc.economy.worth(pieces, saved, queue_ns=queue)
 
-    def _pieces(self, populate: _Populate) -> list[tuple[str, int]]:
+    def _pieces(self, populate: _Populate, here: int) -> list[tuple[str, int]]:
         size = self._per_value * layout_of(self._capacity.reach).block_bytes
-        return [(SOURCES.get(tier, "SSD"), size) for tier in populate.tiers]
+        return [(SOURCES.get(tier, "SSD"), size) for tier in populate.tiers[here:]]
 
     def _arrived(self, populate: _Populate, now: int) -> None:
         """Learn what the way took: from the wish to the last value, loads from SSD included."""
         if populate.trip is not None:
             good = populate.limit == populate.wanted
-            self.economy.end(populate.trip, now - populate.wanted_at, good=good)
+            self._rtc.economy.end(populate.trip, now - populate.wanted_at, good=good)
             populate.trip = None
 
     def _pull(self, populate: _Populate, value: PoolValue, *, now: int, out: list[Effect]) -> None:
-        place, per, inflow = populate.next, self._per_value, populate.inflow
-        if inflow is None:
-            raise InvariantBroken(f"populate {populate.ask} has no room")
+        place = populate.next
+        fetch, reach = populate.fetches[place], self._capacity.reach
         populate.next += 1
-        first = per * (populate.first + place)
-        target = inflow.target(self._capacity.reach, first, per)
+        units = self._rtc.cache.pool.indices(fetch.blocks)
+        target = strip_at(reach, units, fetch.lives)
         if value.source.size != target.size:
             populate.limit = min(populate.limit, place)  # another layout: none of ours
             return
+        del populate.fetches[place]
         ticket = self._ticket()
         self._of_move[ticket] = (populate, place)
-        inflow.expect(first, per, [ticket])
+        populate.num_moving += 1
         out.append(
             Move(
                 ticket=ticket,
                 source=value.source,
                 target=target,
-                part_bytes=layout_of(self._capacity.reach).layer_bytes,
+                part_bytes=layout_of(reach).layer_bytes,
                 check=value.check,
                 deadline=now + self._move_ns,
                 cause=populate.run.name,
@@ -321,36 +357,37 @@ class Populator:
 
     def _look(self, populate: _Populate, out: list[Effect], *, late: bool = False) -> None:
         """End what has all that can be hoped for."""
-        inflow = populate.inflow
-        if inflow is None:
+        if populate.ticket is None:
             if late and not populate.over:
                 self._leave(populate, out)
+        elif populate.num_moving:
             return
-        if inflow.num_under_way:
-            return
-        if populate.over:
+        elif populate.over:
             self._close(populate, out)
         elif populate.next >= populate.limit:
             self._leave(populate, out)
 
     def _leave(self, populate: _Populate, out: list[Effect]) -> None:
-        """Commit what came; the task goes on if it still waits."""
-        del self._of_run[populate.run.id]
+        """Keep what came; the task goes on if it still waits."""
+        if self._of_run.get(populate.run.id) is populate:
+            del self._of_run[populate.run.id]
         populate.over = True
         self._arrived(populate, populate.wanted_at)
-        inflow, run = populate.inflow, populate.run
-        if inflow is not None:
-            inflow.commit()
+        if populate.ticket is not None:
+            for fetch in populate.fetches.values():
+                self._rtc.skip(populate.ticket, fetch.place)
+        populate.fetches = {}
+        run = populate.run
         if run.state is RunState.FETCHING and run.id in self._scheduler.runs:
             self._scheduler.fetched(run)
-        if inflow is None or not inflow.num_under_way:
+        if not populate.num_moving:
             self._close(populate, out)
 
     def _close(self, populate: _Populate, out: list[Effect]) -> None:
         del self._all[populate.ask]
-        if populate.inflow is not None:
-            populate.inflow.close()
-            populate.inflow = None
+        if populate.ticket is not None:
+            self._rtc.free(populate.ticket)
+            populate.ticket = None
         if populate.tiers:
             done = PoolDone(ask=populate.ask, broken=tuple(populate.broken))
             self._say(done, populate.run.name, out)

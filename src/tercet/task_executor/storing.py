@@ -1,31 +1,36 @@
 """Prompts that were computed, stored in the pool beside everything else.
 
     prompt computed ──▶ blocks held once more ──Sum──▶ checks ──PoolPut──▶ PoolStored, or too late
-                                                                              └─▶ blocks given back
+        │ no room or no agent for that now                                     ├─▶ blocks given back
+        └─▶ OWED ◀──────────────────────── not stored ─────────────────────────┘
+              └── swap: about to be evicted, and nowhere else ──▶ blocks held once more ...
 
 Only whole values of the prompt: what was generated, reasoning included, is not stored. What is
 known to be there already is not offered again.
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId
 from tercet.cache.cache import Holding
-from tercet.cache.copies import Copies
+from tercet.cache.rtc import Rtc
 from tercet.messages.effects import Effect, Fact, Send, Sum
 from tercet.messages.events import Summed
 from tercet.messages.kv import PoolPut, PoolStored, PoolValue, Strip
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.scheduler import Scheduler
 from tercet.task_executor.config import Capacity
-from tercet.task_executor.inflow import layout_of, strip_of
+from tercet.task_executor.inflow import layout_of, strip_at
 from tercet.transfer.config import TransferConfig
 
-KNOWN_MAX = 65_536
-"""Keys that are remembered as stored; they may have been driven out since: then the next prompt
-finds nothing, computes, and they are offered again once they are forgotten here."""
+OWED_MAX = 4096
+"""Keys of values that are remembered as not stored yet."""
+SWAP_SHARE = 1 / 4
+SWAP_MAX = 256
+"""Blocks that are about to be evicted: so many of an arena, or fewer than that."""
 POOL = "pool"
 """The place that copies are known in: which tier and host, the agents know."""
 _ONE_MORE = array("i", [0])
@@ -54,6 +59,7 @@ class Storer:
         config: TransferConfig,
         capacity: Capacity,
         scheduler: Scheduler,
+        rtc: Rtc,
         *,
         ticket: Callable[[], int],
         connected: Callable[[Address], bool],
@@ -66,7 +72,11 @@ class Storer:
         self._max_stores = config.max_stores
         self._all: dict[int, _Store] = {}
         self._of_sum: dict[int, _Store] = {}
-        self._known = Copies(num_keys_max=KNOWN_MAX)
+        self._rtc = rtc
+        self._owed: OrderedDict[bytes, None] = OrderedDict()
+        self._ahead = min(SWAP_MAX, max(1, int(SWAP_SHARE * capacity.num_blocks)))
+        self._swap_at = 0
+        """The number of evictions with which to look again."""
         self._next = 0
 
     def __len__(self) -> int:
@@ -79,47 +89,73 @@ class Storer:
 
     def offer(self, run: TaskRun, now: int, out: list[Effect]) -> None:
         """Store the full values of a prompt that is computed, unless they are known to be there."""
-        tokens, agent = self._capacity.value_tokens, self._capacity.agent
-        count = run.num_prompt // tokens if tokens else 0
-        holding = run.holding
+        value, agent, holding = self._capacity.value_tokens, self._capacity.agent, run.holding
+        count = run.num_prompt // value if value else 0
         if not count or holding is None or holding.num_borrowed or agent is None:
             return
-        if len(self._all) >= self._max_stores or not self._connected(agent):
+        prompt = run.tokens[: count * value]
+        keys = self._scheduler.cache.keys_for(run.task.namespace, prompt, value)
+        fresh = [key for key in keys if key not in self._rtc.copies]
+        if fresh and self._may_store(agent):
+            self._store(run.task.namespace, prompt, run.name, now=now, out=out)
+        else:
+            self._owe(fresh)
+
+    def swap(self, now: int, out: list[Effect]) -> None:
+        """Store what is owed and about to be evicted; a glance unless some were evicted."""
+        cache, agent = self._rtc.cache, self._capacity.agent
+        if not self._owed or agent is None or cache.num_evictions < self._swap_at:
             return
-        namespace, per = run.task.namespace, tokens // BLOCK_TOKENS
-        prompt = run.tokens[: count * tokens]
-        keys = self._scheduler.cache.keys_for(namespace, prompt, tokens)
-        fresh = [place for place, key in enumerate(keys) if key not in self._known]
-        if not fresh:
+        if cache.pool.num_free > self._ahead or not self._may_store(agent):
             return
+        self._swap_at = cache.num_evictions + (self._ahead + 1) // 2
+        for namespace, tokens in self._rtc.swap_plan(self._owed, num_blocks=self._ahead):
+            if not self._may_store(agent):
+                self._swap_at = 0  # the rest as soon as one of these is stored
+                return
+            self._store(namespace, tokens, "swap", now=now, out=out)
+
+    def _may_store(self, agent: Address) -> bool:
+        return len(self._all) < self._max_stores and self._connected(agent)
+
+    def _owe(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._owed[key] = None
+        while len(self._owed) > OWED_MAX:
+            self._owed.popitem(last=False)
+
+    def _store(
+        self, namespace: str, tokens: "array[int]", name: str, *, now: int, out: list[Effect]
+    ) -> None:
+        """Hold the values of computed tokens that are nowhere else, and have them summed."""
         # The path in the index and not the task's own blocks: another task may have computed the
         # same ones first, and whoever holds a block of the index holds its ancestors there.
-        cache = self._scheduler.cache
-        held = cache.hold(namespace, prompt + _ONE_MORE)
-        fresh = [place for place in fresh if per * (place + 1) <= len(held.table)]
-        if not fresh:
-            cache.release(held, prompt, computed=0, index=False)
+        cache = self._rtc.cache
+        held = cache.hold(namespace, tokens + _ONE_MORE)
+        computed = min(len(tokens), BLOCK_TOKENS * len(held.table))
+        stores = self._rtc.copy(held, tokens, computed=computed)
+        if not stores:
+            cache.release(held, tokens, computed=0, index=False)
             return
-        strips = [
-            strip_of(cache, self._capacity.reach, held.table[per * p : per * (p + 1)])
-            for p in fresh
-        ]
+        reach = self._capacity.reach
         self._next += 1
         store = _Store(
             number=self._next,
             namespace=namespace,
-            keys=[keys[place] for place in fresh],
-            strips=strips,
+            keys=[one.key for one in stores],
+            strips=[strip_at(reach, one.units, one.lives) for one in stores],
             held=held,
-            prompt=prompt,
+            prompt=tokens,
             until=now + self._patience_ns,
-            name=run.name,
+            name=name,
         )
+        for key in store.keys:
+            self._owed.pop(key, None)
         self._all[store.number] = store
         ticket = self._ticket()
         self._of_sum[ticket] = store
-        part = layout_of(self._capacity.reach).layer_bytes
-        out.append(Sum(ticket=ticket, sources=tuple(strips), part_bytes=part, cause=run.name))
+        part = layout_of(reach).layer_bytes
+        out.append(Sum(ticket=ticket, sources=tuple(store.strips), part_bytes=part, cause=name))
 
     def give_back(self) -> bool:
         """Hold nothing for the newest store any more; false: there is none. Who reads it late finds
@@ -127,7 +163,9 @@ class Storer:
         """
         if not self._all:
             return False
-        self._end(next(reversed(self._all.values())))
+        store = next(reversed(self._all.values()))
+        self._owe(store.keys)
+        self._end(store)
         return True
 
     def owns(self, ticket: int) -> bool:
@@ -157,27 +195,26 @@ class Storer:
             return
         if message.stored == len(store.keys):
             for key in store.keys:
-                self._known.note(key, POOL)
+                self._rtc.copies.note(key, POOL)
+        else:
+            self._owe(store.keys)
         values = (("offered", float(len(store.keys))), ("stored", float(message.stored)))
         out.append(Fact(name="pool.offered", values=values, cause=store.name))
         self._end(store)
 
-    def missed(self, keys: list[bytes]) -> None:
-        """These turned out not to be there: they are offered again."""
-        for key in keys:
-            self._known.lost(key)
-
     def gone(self, peer: Address) -> None:
         """The agent is away: it reads nothing, and what it had is to be seen anew."""
         if peer == self._capacity.agent:
-            self._known.forget()
+            self._rtc.copies.forget()
             for store in list(self._all.values()):
+                self._owe(store.keys)
                 self._end(store)
 
     def woke(self, now: int) -> None:
         """Hold blocks for nobody who is silent: a late read finds other lives."""
         for store in list(self._all.values()):
             if now >= store.until:
+                self._owe(store.keys)
                 self._end(store)
 
     def _end(self, store: _Store) -> None:

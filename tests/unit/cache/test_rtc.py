@@ -121,21 +121,50 @@ def test_what_is_about_to_go_is_swapped_out_first():
     old, new = _tokens(1, 2, rest=1), _tokens(3, rest=1)
     for tokens in (old, new):
         rtc.free(_computed(rtc, tokens), tokens, computed=len(tokens))
-    keys = rtc.cache.keys_for("", old, VALUE)
-    assert [one.key for one in rtc.swap_plan(num_blocks=4)] == [keys[1], keys[0]]
-    assert [one.key for one in rtc.swap_plan(num_blocks=2)] == [keys[1]]
+    first, second = rtc.cache.keys_for("", old, VALUE)
+    (third,) = rtc.cache.keys_for("", new, VALUE)
+    wanted = {first, second, third}
+    assert rtc.swap_plan(wanted, num_blocks=4) == [("", old[: 2 * VALUE])]
+    assert rtc.swap_plan({first}, num_blocks=4) == [("", old[:VALUE])]
+    assert rtc.swap_plan(wanted, num_blocks=99) == [("", old[: 2 * VALUE]), ("", new[:VALUE])]
     _stored(rtc, old)
-    assert [one.key for one in rtc.swap_plan(num_blocks=99)] == rtc.cache.keys_for("", new, VALUE)
+    assert rtc.swap_plan(wanted, num_blocks=99) == [("", new[:VALUE])]
+    assert rtc.swap_plan((), num_blocks=99) == []
+
+
+def test_branches_about_to_go_are_swapped_apart_and_by_namespace():
+    rtc = _rtc()
+    one, other = _tokens(1, 2, rest=1), _tokens(1, 3, rest=1)
+    wanted = set()
+    for namespace, tokens in (("", one), ("", other), ("tenant", one)):
+        rtc.free(_computed(rtc, tokens, namespace), tokens, computed=len(tokens))
+        wanted.update(rtc.cache.keys_for(namespace, tokens, VALUE))
+    plan = rtc.swap_plan(wanted, num_blocks=99)
+    assert [namespace for namespace, _ in plan] == ["", "", "tenant"]
+    assert [tokens for _, tokens in plan] == [one[:64], other[:64], one[:64]]
 
 
 def test_tasks_that_wait_are_prefetched_while_there_is_room():
     rtc = _rtc(total=7)
-    waiting = [_tokens(number, number + 10, rest=1) for number in (1, 2, 3)]
-    for tokens in (waiting[0], waiting[2]):
+    waiting = [("", _tokens(number, number + 10, rest=1)) for number in (1, 2, 3, 4)]
+    for _, tokens in (waiting[0], waiting[2]):
         _stored(rtc, tokens)
-    begun = list(rtc.prefetch_plan([("", tokens) for tokens in waiting], spare=1))
-    assert [len(fetches) for _, fetches in begun] == [2]
-    assert rtc.cache.stats().held == 4
+    assert list(rtc.prefetch_plan(waiting, spare=1)) == [0]
+    assert list(rtc.prefetch_plan(waiting, spare=4)) == []
+    assert list(rtc.prefetch_plan(waiting[1:], spare=3)) == [1]
+
+
+def test_what_is_not_moved_may_still_be_there():
+    rtc, tokens = _rtc(), _tokens(1, 2, rest=1)
+    _stored(rtc, tokens)
+    ticket, _ = rtc.populate("", tokens, count=2)
+    rtc.moved(ticket, 0, good=True)
+    rtc.skip(ticket, 1)
+    assert rtc.query_populate(ticket).state is PopulateState.SHORT
+    rtc.free(ticket)
+    found = rtc.match_by_prefix("", tokens)
+    assert (found.num_here, found.elsewhere) == (2, (("dram",),))
+    assert (rtc.num_populates, rtc.cache.stats().held) == (0, 0)
 
 
 def test_a_context_is_found_by_its_name():
