@@ -97,6 +97,7 @@ chaos: $(VENV)/.test
 	$(BIN)/python -m pytest -m chaos -s tests
 
 soak: $(VENV)/.test
+	TERCET_EXAMPLES=random $(BIN)/python -m pytest tests/property
 	$(BIN)/python -m pytest -m soak -s tests
 
 bench: $(VENV)/.test

@@ -261,10 +261,11 @@ class Rtc:
     def swap_plan(
         self, wanted: Container[bytes], *, num_blocks: int
     ) -> "list[tuple[str, array[int]]]":
-        """Give the sequences (namespace, tokens) among the next blocks to be evicted that end with
-        a value which is wanted and, as far as is known, nowhere else; next to go first. Whoever
-        holds them copies them as if they had just been computed.
+        """Give sequences (namespace, tokens) that end with a value which is wanted, loses its last
+        block with the next evictions and is, as far as is known, nowhere else; next to go first.
+        Whoever holds them copies them as if they had just been computed.
         """
+        going = dict.fromkeys(self.cache.pool.in_order_of_use(num_blocks))
         found: list[tuple[str, array[int]]] = []
         seen: dict[bytes, None] = {}
         for namespace, path in self.cache.oldest_paths(num_blocks):
@@ -272,7 +273,8 @@ class Rtc:
             missing = [
                 place
                 for place, node in enumerate(values, 1)
-                if node.key in wanted and node.key not in self.copies and node.key not in seen
+                if node.block in going and node.key in wanted
+                if node.key not in self.copies and node.key not in seen
             ]
             if missing:
                 seen.update(dict.fromkeys(node.key for node in values))
