@@ -224,6 +224,11 @@ class Economy:
 
     # what a fetch will take
 
+    def knows(self, source: str) -> bool:
+        """Say whether anything was fetched from a source yet."""
+        known = self._sources.get(source)
+        return known is not None and known.num_fetches > 0
+
     def cost_ns(self, source: str, size: int) -> float:
         """Give how long so many bytes from a source will take, behind those under way."""
         known = self._sources.get(source, _UNTRIED)

@@ -24,7 +24,7 @@ from tercet.task_executor.inflow import Inflow, behind, pulled
 from tercet.task_executor.lending import CROWDED
 from tercet.task_executor.neighbours import Neighbours
 from tercet.task_executor.telling import Teller, failure_fact, handover_fact, move_fact
-from tercet.task_executor.ways import readable, way_to
+from tercet.task_executor.ways import Ways, readable
 from tercet.transfer.config import TransferConfig
 from tercet.transfer.states import FetchEvent, FetchState
 
@@ -45,12 +45,12 @@ class Asker:
         neighbours: Neighbours,
         ticket: Callable[[], int],
     ) -> None:
-        self._config = config
-        self._capacity = capacity
+        self._config, self._capacity = config, capacity
         self._scheduler, self._executor = scheduler, executor
         self._neighbours = neighbours
         self._ticket = ticket
         self.book = Fetches()
+        self.ways = Ways(config, scheduler, neighbours)
         self._of_run: dict[TaskId, Fetch] = {}
         self._of_move: dict[int, Fetch] = {}
         self._ending: dict[int, Fetch] = {}
@@ -88,7 +88,7 @@ class Asker:
             run=run,
             lender=lender,
             reach=reach,
-            way=way_to(reach, self._config, self._neighbours),
+            way=self.ways.to(lender, reach, run),
             num_blocks=(len(run.tokens) - 1) // BLOCK_TOKENS,
             began=now,
             heard=now,
@@ -241,6 +241,7 @@ class Asker:
             raise InvariantBroken(f"fetch {fetch.ask} moves into nothing")
         good = event.end is MoveEnd.DONE
         inflow.moved(event.ticket, good=good)
+        fetch.timed(event)
         out.append(move_fact(event, "handover", cause=fetch.run.name))
         if fetch.state is FetchState.LEAVING:
             if not inflow.num_under_way:
@@ -352,6 +353,7 @@ class Asker:
 
     def _arrive(self, fetch: Fetch, inflow: Inflow, now: int, out: list[Effect]) -> None:
         inflow.commit()
+        self.ways.learn(fetch.lender, fetch.fastest)
         fetch.step(FetchEvent.ARRIVE)
         self._of_run.pop(fetch.run.id, None)
         self.book.close(fetch)

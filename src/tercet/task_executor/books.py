@@ -24,7 +24,8 @@ def economics(machine: TaskExecutor) -> list[Fact]:
     """Give what was learned of every source of values, and what it is weighed against: steps now,
     the size of a token's keys and values. Empty until something was fetched.
     """
-    sources = machine.partners.rtc.economy.standing()
+    partners = machine.partners
+    sources = (*partners.rtc.economy.standing(), *partners.asker.ways.standing())
     facts = [
         Fact(
             name="cache.source",

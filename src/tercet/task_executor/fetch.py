@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tercet.base.errors import must
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId, ExecutorId
+from tercet.messages.events import Moved
 from tercet.messages.kv import AskBlocks, Reach, Way
 from tercet.scheduling.run import TaskRun
 from tercet.scheduling.states import RunState
@@ -38,6 +39,16 @@ class Fetch:
     last: bool = False
     """The lender told of all blocks."""
     num_taken_back: int = 0
+    fastest: Moved | None = None
+    """Of its moves, for its size."""
+
+    def timed(self, event: Moved) -> None:
+        """Take note of how long a move took."""
+        best = self.fastest
+        if event.size and (
+            best is None or event.duration_ns * best.size < best.duration_ns * event.size
+        ):
+            self.fastest = event
 
     def same(self, other: "Fetch") -> bool:
         """Whether it fetches the same blocks for another task."""
