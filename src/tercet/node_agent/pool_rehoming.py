@@ -4,9 +4,10 @@
                      ▲                                       │
                      └────────── next batch ◀── PoolStored, or no answer in time
 
-Only values that lie in memory are offered: what lies on disk alone stays until it is the oldest
-there, and is computed again if it is asked for meanwhile. One batch at a time, so that a host that
-joins costs the others little.
+What lies in memory goes first. A second walk takes what lies on disk alone: a few values at a time
+are brought to memory, where the walk then finds them. One batch at a time, so that a host that
+joins costs the others little. What cannot be brought, or finds no room there, stays until it is the
+oldest here, and is computed again if it is asked for meanwhile.
 """
 
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from dataclasses import dataclass
 from tercet.base.ids import Address
 from tercet.messages.effects import Effect, Fact
 from tercet.messages.kv import PoolPut, PoolStored
-from tercet.node_agent.pool_places import Places
 from tercet.node_agent.pool_router import Say
+from tercet.node_agent.pool_shard import PoolShard
 from tercet.pool.config import PoolConfig
 from tercet.pool.placement import Placement
-from tercet.pool.store import Store
 
 WALK = 256
 """Entries that one turn looks at."""
+BRING_MAX = 4
+"""Values that are brought from the disk at a time: others are waited for."""
 FIRST_NUMBER = 1 << 62
 """Puts of its own are told from those of the router."""
 
@@ -37,16 +39,19 @@ class _Batch:
 class Rehoming:
     """Walks over the share whenever the homes of keys have changed."""
 
-    def __init__(
-        self, config: PoolConfig, store: Store, places: Places, *, own: Address, say: Say
-    ) -> None:
+    def __init__(self, config: PoolConfig, shard: PoolShard, *, own: Address, say: Say) -> None:
         self._config = config
-        self._store = store
-        self._places = places
+        self._shard = shard
+        self._store = shard.store
+        self._places = shard.places
         self._own = own
         self._say = say
         self._cursor = -1
         """Next entry to look at; -1: all are at home."""
+        self._on_disk = False
+        """Whether this walk is the second."""
+        self._brought = 0
+        """Entries below it were brought from the disk, or could not be."""
         self._batch: _Batch | None = None
         self._number = FIRST_NUMBER
         self._offered = 0
@@ -61,7 +66,11 @@ class Rehoming:
 
     def begin(self) -> None:
         """The homes have changed: look at everything (again)."""
-        self._cursor = 0
+        self._start(on_disk=False)
+
+    def _start(self, *, on_disk: bool) -> None:
+        self._cursor = self._brought = 0
+        self._on_disk = on_disk
 
     def step(
         self, placement: Placement, agents: dict[str, Address], now: int, out: list[Effect]
@@ -71,12 +80,17 @@ class Rehoming:
             if now >= self._batch.until:
                 self._close(dropped=False)
             return
-        if self._cursor < 0:
+        if self._cursor < 0 or self._shard.is_bringing:
             return
         home, entries = self._walk(placement, agents)
         if entries:
             self._offer(agents[home], entries, now, out)
-        elif self._cursor >= self._store.index.bound:
+        elif self._cursor < self._store.index.bound:
+            if self._on_disk:
+                self._bring(placement, agents, now, out)
+        elif self._store.disk is not None and not self._on_disk:
+            self._start(on_disk=True)
+        else:
             self._cursor = -1
             if self._offered:
                 values = (("values", float(self._offered)),)
@@ -84,20 +98,38 @@ class Rehoming:
                 self._offered = 0
 
     def _walk(self, placement: Placement, agents: dict[str, Address]) -> tuple[str, list[int]]:
-        """Give the next entries that have one other home, and that."""
+        """Give the next entries in memory that have one other home, and that; it stops at one that
+        is to be brought first.
+        """
         end = min(self._cursor + WALK, self._store.index.bound)
         entries: list[int] = []
         home = ""
         while self._cursor < end and len(entries) < self._config.rehome_batch:
             entry = self._cursor
             host = self._other_home(entry, placement, agents)
-            if host:
+            if host and not self._store.dram.has(entry):
+                if self._on_disk and entry >= self._brought:
+                    break
+            elif host:
                 if entries and (host != home or not self._is_like(entry, entries[0])):
                     break  # it begins the next batch
                 home = host
                 entries.append(entry)
             self._cursor += 1
         return home, entries
+
+    def _bring(
+        self, placement: Placement, agents: dict[str, Address], now: int, out: list[Effect]
+    ) -> None:
+        """Begin to bring the next few from the disk."""
+        first, count = max(self._cursor, self._brought), 0
+        for entry in range(first, min(first + WALK, self._store.index.bound)):
+            if self._other_home(entry, placement, agents) and not self._store.dram.has(entry):
+                self._shard.bring(entry, now, out)
+                count += 1
+            self._brought = entry + 1
+            if count == BRING_MAX:
+                break
 
     def _other_home(self, entry: int, placement: Placement, agents: dict[str, Address]) -> str:
         """Give the home of a value that can go there, unless that is here."""
@@ -121,10 +153,9 @@ class Rehoming:
             self._close(dropped=False)
 
     def _can_go(self, entry: int) -> bool:
-        """It lies in memory, and the name of its namespace is known again."""
-        return self._store.dram.has(entry) and self._store.index.space[entry] in (
-            self._store.spaces.names
-        )
+        """It can be read, and the name of its namespace is known again."""
+        store = self._store
+        return bool(store.tier_of(entry)) and store.index.space[entry] in store.spaces.names
 
     def _is_like(self, entry: int, first: int) -> bool:
         index = self._store.index

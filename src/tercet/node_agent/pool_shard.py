@@ -35,6 +35,8 @@ from tercet.pool.store import Store, Value
 
 KEY_BYTES = 16
 ASKS_MAX = 4096
+BRINGING = (Address(""), 0)
+"""Who waits for a value from the disk where no ask does."""
 Answer = Callable[[Address, Message, list[Effect]], None]
 AskName = tuple[Address, int]
 
@@ -90,6 +92,7 @@ class PoolShard:
         self._queue: deque[_Coming] = deque()
         self._moves: dict[int, _Coming] = {}
         self._keys_coming: dict[tuple[str, bytes], None] = {}
+        self._bringing: dict[int, None] = {}
         self._lease_ns = int(config.lease_s * 1e9)
         self._ask_ns = int(config.ask_s * 1e9)
         self._put_ns = int(config.put_s * 1e9)
@@ -100,6 +103,16 @@ class PoolShard:
         return bool(self._asks or self._puts)
 
     # finding and reading
+
+    @property
+    def is_bringing(self) -> bool:
+        """Whether a value that `bring` was called for is still on its way."""
+        return bool(self._bringing)
+
+    def bring(self, entry: int, now: int, out: list[Effect]) -> None:
+        """Begin to bring a value from the disk to memory, if there is room; nothing holds it."""
+        if self._disk.load(entry, (BRINGING, entry), now, out):
+            self._bringing[entry] = None
 
     def find(self, find: PoolFind, now: int, out: list[Effect]) -> None:
         """Say which of the keys are here, as a leading run."""
@@ -315,6 +328,7 @@ class PoolShard:
 
     def _loaded(self, load: Load, is_here: bool, out: list[Effect]) -> None:
         """Tell all who wait for a value from the disk."""
+        self._bringing.pop(load.entry, None)
         for name, place in load.waiters:
             ask = self._asks.get(name)
             if ask is None or place not in ask.awaited:

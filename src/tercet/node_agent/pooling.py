@@ -56,7 +56,7 @@ class Pooling:
         if config.on:
             shard = PoolShard(config, host=host, ticket=ticket, answer=self._answer)
             self._shard = shard
-            self._rehoming = Rehoming(config, shard.store, shard.places, own=address, say=self._say)
+            self._rehoming = Rehoming(config, shard, own=address, say=self._say)
             self._router.set_hosts({host: address})
         self._now = 0
         self._wakes_at: int | None = None
