@@ -8,7 +8,10 @@ from pathlib import Path
 import click
 
 from tercet.cli.compose import cache_folder
+from tercet.models.image.shelf import Shelf
 from tercet.runtime.joining_host import ask
+from tercet.runtime.model_blocks import image_of
+from tercet.runtime.opening import cache_of, expect_weights
 from tercet.runtime.place import read_secret
 from tercet.runtime.supervisor import supervise
 
@@ -31,5 +34,7 @@ def command(cluster: str, secret_file: Path, host_name: str, address: str) -> No
         pool=pool,
         runtime=replace(config.runtime, data_address=address),
     )
+    key = image_of(config)
+    expect_weights(config, Shelf(cache_of(config)).weights(key) if key else None, key)
     click.echo(f"Host {host_name} serves {config.served_names[0]} with the cluster at {cluster}")
     sys.exit(supervise(config, on_serving=lambda _: None, place=place))

@@ -24,6 +24,8 @@ class Prepared:
     """A source under which every process can open it, without a network."""
     image: str
     """Key of its image; empty: it has none."""
+    weights: str
+    """Digest of its weights, where other hosts may join; empty: nobody asked, or it has none."""
 
 
 def prepare(config: TreeConfig) -> Prepared:
@@ -44,7 +46,7 @@ def prepare(config: TreeConfig) -> Prepared:
     answer = json.loads(said)
     if "sentence" in answer:
         raise Invalid(answer["sentence"], code=answer["code"])
-    return Prepared(answer["name"], answer["location"], answer["image"])
+    return Prepared(answer["name"], answer["location"], answer["image"], answer["weights"])
 
 
 def _be_the_child(config: TreeConfig, writer: int) -> None:
@@ -64,7 +66,8 @@ def _be_the_child(config: TreeConfig, writer: int) -> None:
 
 
 def _open(config: TreeConfig) -> dict[str, str]:
-    from tercet.runtime.opening import open_configured
+    from tercet.models.image.shelf import Shelf
+    from tercet.runtime.opening import cache_of, open_configured
 
     bars = Bars()
     try:
@@ -77,4 +80,8 @@ def _open(config: TreeConfig) -> dict[str, str]:
         print(f"tercet: {MISSING}; the reference device serves until then.", file=sys.stderr)
     image = opened.model.image
     key = "" if image is None else image.header.key
-    return {"location": opened.model.location, "name": opened.model.name, "image": key}
+    weights = ""
+    if key and config.runtime.cluster_address is not None:
+        weights = Shelf(cache_of(config)).weights(key) or ""
+    model = opened.model
+    return {"location": model.location, "name": model.name, "image": key, "weights": weights}

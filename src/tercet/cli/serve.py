@@ -31,6 +31,7 @@ def in_place(config: TreeConfig) -> TreeConfig:
     prepared = prepare(config)
     names = config.served_names or (prepared.name,)
     runtime = config.runtime
+    shared = runtime.cluster_address is not None
     if runtime.cluster_address is not None and runtime.data_address is None:
         host, _ = host_and_port(runtime.cluster_address, parameter="cluster-address")
         runtime = replace(runtime, data_address=host)
@@ -38,7 +39,8 @@ def in_place(config: TreeConfig) -> TreeConfig:
         config,
         model=prepared.location,
         served_names=names,
-        image=prepared.image if runtime.cluster_address is not None else "",
+        image=prepared.image if shared else "",
+        weights=(prepared.weights or prepared.location) if shared else "",
         runtime=runtime,
     )
 

@@ -11,7 +11,7 @@ from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.group import Group
-from tercet.cluster_manager.roster import Agent, Member, Roster
+from tercet.cluster_manager.roster import Agent, Member, Roster, other_weights
 from tercet.cluster_manager.standing import ClusterStanding
 from tercet.cluster_manager.states import MemberEvent, MemberState
 from tercet.messages.effects import Effect, Fact, Send, Wake
@@ -30,6 +30,7 @@ from tercet.messages.wire import (
     ChangeRole,
     ExecutorGone,
     ExecutorReady,
+    HostRefused,
     Members,
     StartExecutor,
     StopExecutor,
@@ -47,7 +48,8 @@ Picture = tuple[tuple[ExecutorReady, ...], bool, tuple[Host, ...]]
 class ClusterManager:
     """Owns the decision which executors there are; lives at the address `cluster`.
 
-    `groups` is what is wanted: no two of the same model and role.
+    `groups` is what is wanted: no two of the same model and role. `weights` is what all hosts must
+    serve; empty: nobody looks.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class ClusterManager:
         *,
         groups: tuple[GroupConfig, ...] = (),
         next_executor: int = 0,
+        weights: str = "",
     ) -> None:
         kinds = [(group.model, group.role) for group in groups]
         for kind in kinds:
             must(kinds.count(kind) == 1, f"the group {kind[0]}/{kind[1]} is wanted twice")
         self._config = config
+        self._weights = weights
         self._groups = [Group(wanted, config) for wanted in groups]
         self._roster = Roster()
         self._audience: dict[Address, Epoch] = {}
@@ -180,6 +184,9 @@ class ClusterManager:
         agent = self._roster.agents.get(report.agent)
         if agent is None or agent.epoch != epoch:
             return
+        if self._weights and (why := other_weights(report, self._weights)):
+            self._refuse(report.agent, why, out)
+            return
         agent.reported = True
         agent.host = report.host
         if self._settle_by is None:
@@ -195,6 +202,16 @@ class ClusterManager:
         for executor in report.starting:
             if executor not in self._roster.members:
                 self._add(Member(executor=executor, agent=report.agent, since=now))
+
+    def _refuse(self, agent: Address, why: str, out: list[Effect]) -> None:
+        """Have nothing to do with a host: nothing of it is in any list, nothing is asked of it."""
+        for member in self._roster.on_agent(agent):
+            self._bury(member, why, out)
+        del self._roster.agents[agent]
+        self._audience.pop(agent, None)
+        out.append(Send(to=agent, message=HostRefused(reason=why), cause="cluster"))
+        labels = (("agent", agent), ("reason", why))
+        out.append(Fact(name="cluster.host_refused", labels=labels, cause="cluster"))
 
     def _ready(self, ready: ExecutorReady, agent: Address, now: int) -> None:
         member = self._roster.members.get(ready.executor)

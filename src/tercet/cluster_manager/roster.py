@@ -7,7 +7,7 @@ from tercet.base.ids import Address, Epoch, ExecutorId
 from tercet.cluster_manager.standing import MemberStanding
 from tercet.cluster_manager.states import MemberEvent, MemberState, next_state
 from tercet.messages.kv import Host
-from tercet.messages.wire import ExecutorReady, Role
+from tercet.messages.wire import AgentReport, ExecutorReady, Role
 
 ACTIVE = (MemberState.STARTING, MemberState.READY)
 
@@ -53,6 +53,18 @@ class Agent:
     away_since: int = 0
     host: Host | None = None
     """What it last told of its host; kept while it is away, for a while only a restart."""
+
+
+def other_weights(report: AgentReport, expected: str) -> str:
+    """Say in a sentence that a host serves something else than the cluster; nothing if not."""
+    found = "" if report.host is None else report.host.weights
+    if found == expected:
+        return ""
+    name = report.agent.removeprefix("agent/")
+    return (
+        f"Host {name} has other weights than the cluster: {found or 'it says none'}, expected "
+        f"{expected}. Join again to serve what the cluster serves now."
+    )
 
 
 class Roster:

@@ -84,6 +84,8 @@ class Host(Struct, frozen=True, kw_only=True):
     """Where its agent takes connections of peers: `tcp:<address>:<port>`."""
     pooled: bool = False
     """Its agent keeps a share of the pool."""
+    weights: str = ""
+    """What its executors serve: a digest of the weights."""
 
 
 class Reach(Struct, frozen=True, kw_only=True):

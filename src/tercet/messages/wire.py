@@ -2,6 +2,7 @@
 
 job executor ──SubmitTask, CancelTask──▶ task executor ──TaskUpdates──▶ job executor
 cluster manager ──StartExecutor, StopExecutor──▶ node agent ──AgentReport, Executor*──▶ it
+cluster manager ──HostRefused──▶ node agent
 cluster manager ──Members──▶ job executor, task executor, node agent
 task executor ──ExecutorReady──▶ node agent
 """
@@ -133,6 +134,13 @@ class ChangeRole(Struct, frozen=True, kw_only=True, tag=True):
     role: Role
 
 
+class HostRefused(Struct, frozen=True, kw_only=True, tag=True):
+    """To an agent: its host is no part of this cluster and has to end."""
+
+    reason: str
+    """A sentence."""
+
+
 class AgentReport(Struct, frozen=True, kw_only=True, tag=True):
     """All executors of a host, ready or starting; sent when the agent (re)joins and on demand."""
 
@@ -168,6 +176,7 @@ Message = (
     | AgentReport
     | Members
     | ChangeRole
+    | HostRefused
     | KvMessage
     | ImageMessage
 )

@@ -20,7 +20,7 @@ from tercet.messages.events import (
     Spawned,
     SpawnFailed,
 )
-from tercet.messages.wire import ExecutorReady, Members
+from tercet.messages.wire import ExecutorReady, HostRefused, Members
 from tercet.models.image.shelf import Shelf
 from tercet.runtime.agent_machine import MakeNodeAgent
 from tercet.runtime.agent_memory import AgentMemories
@@ -54,7 +54,7 @@ from tercet.runtime.model_blocks import ModelBlocks, image_of
 from tercet.runtime.opening import cache_of
 from tercet.runtime.outgoing import OutgoingFacts
 from tercet.runtime.peers import PeerEvent
-from tercet.runtime.pool_memory import PoolMemory
+from tercet.runtime.pool_memory import open_pool
 from tercet.runtime.residents import Resident, make_progress_page
 from tercet.runtime.setting import Setting
 from tercet.runtime.supervise import OrStop, stop_on_loop_errors
@@ -85,9 +85,7 @@ class Agent:
         host = begin.address.removeprefix("agent/")
         runtime = begin.config.runtime
         self._lendings = Lendings(host, sealed_max=runtime.num_executors, log=self._setting.log)
-        pool = begin.config.pool
-        self._pool = PoolMemory(pool, host)
-        self._pool.open()
+        self._pool, pool = open_pool(begin, self._setting.log)
         self._memories = AgentMemories(
             host,
             self._deliver,
@@ -151,6 +149,8 @@ class Agent:
         self._deliver(event)
         if isinstance(event, Received) and isinstance(event.message, ExecutorReady):
             self._share(event.message)
+        elif isinstance(event, Received) and isinstance(event.message, HostRefused):
+            self._control.send(Failed(sentence=event.message.reason, for_good=True))
         elif isinstance(event, Received) and isinstance(event.message, Members):
             self._memories.hosts(event.message.hosts)
             for endpoint in to_dial(self._begin.address, event.message.hosts):
@@ -384,7 +384,12 @@ def main(descriptor: int) -> None:
 
     async def serve() -> None:
         stop_on_loop_errors(asyncio.get_running_loop(), "agent")
-        await Agent(joined).serve(joined.held)
+        try:
+            agent = Agent(joined)
+        except Invalid as error:
+            joined.control.send(Failed(sentence=error.sentence, code=error.code))
+            raise
+        await agent.serve(joined.held)
 
     with OrStop(lambda: "the agent could not work"):
         uvloop.run(serve())

@@ -9,6 +9,7 @@ from tercet.cluster_manager.machine import ClusterManager
 class MakeClusterManager(Struct, frozen=True, kw_only=True, tag=True):
     config: ClusterManagerConfig
     groups: tuple[GroupConfig, ...]
+    weights: str = ""
 
     def make(self) -> ClusterManager:
-        return ClusterManager(self.config, groups=self.groups)
+        return ClusterManager(self.config, groups=self.groups, weights=self.weights)

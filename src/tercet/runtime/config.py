@@ -170,6 +170,9 @@ class TreeConfig:
     """Text of a template that replaces the model's own."""
     image: str = ""
     """Key of the model's image, which this host lends to others that join; empty: it does not."""
+    weights: str = ""
+    """What all hosts of a cluster must serve: a digest of the model's weights, or the name of a
+    model that has none; empty: nobody looks."""
     context_max: int | None = None
     """Serve shorter contexts than the model's."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)

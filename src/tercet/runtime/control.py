@@ -103,6 +103,8 @@ class Failed(Struct, frozen=True, kw_only=True, tag=True):
 
     sentence: str
     code: str = "failed"
+    for_good: bool = False
+    """It ends even if it has served before."""
 
 
 class Hold(Struct, frozen=True, kw_only=True, tag=True):

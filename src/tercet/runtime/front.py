@@ -60,7 +60,7 @@ class Front:
         cluster = config.cluster_manager
         num_agents = max(cluster.num_agents, config.runtime.hosts)
         cluster = replace(cluster, num_agents=num_agents)
-        make_cluster = MakeClusterManager(config=cluster, groups=groups)
+        make_cluster = MakeClusterManager(config=cluster, groups=groups, weights=config.weights)
         make_jobs = MakeJobExecutor(
             config=config.job_executor, address=begin.address, seed=secrets.randbits(63)
         )

@@ -60,6 +60,7 @@ def host_of(begin: Begin, data: str) -> Host:
         data=data,
         endpoints=() if endpoint is None else (endpoint,),
         pooled=begin.config.pool.on,
+        weights=begin.config.weights,
     )
 
 

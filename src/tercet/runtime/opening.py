@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tercet.base.errors import Invalid
 from tercet.devices.choose import choose_device, resolve_device
 from tercet.devices.contract import CompileOptions, Device
 from tercet.models import ModelCacheConfig, OpenedModel, has_weights, open_model
+from tercet.models.image.shelf import Shelf
 from tercet.models.opened import StageProgress
 from tercet.runtime.config import TreeConfig
 
@@ -35,7 +37,21 @@ def open_configured(
         quantization=config.runtime.quantization,
         progress=progress,
     )
+    image = model.image
+    if config.weights and image is not None:
+        key = image.header.key
+        expect_weights(config, Shelf(cache_of(config)).weights(key), key)
     return Opened(device, model, options)
+
+
+def expect_weights(config: TreeConfig, found: str | None, key: str) -> None:
+    """Raise `Invalid` if the image of this key has other weights than the configuration wants."""
+    if found not in {None, config.weights}:
+        raise Invalid(
+            f"This host's image {key} has other weights than the cluster: {found}, expected "
+            f"{config.weights}. Without it (tercet images rm {key}) they come from the cluster.",
+            code="other_weights",
+        )
 
 
 def cache_of(config: TreeConfig) -> ModelCacheConfig:

@@ -267,7 +267,7 @@ class Supervisor:
                 self._result = 0
             case Wanted():
                 self._config = with_counts(self._config, note.prefill, note.decode, note.colocated)
-            case Failed(sentence=sentence) if self._serving:
+            case Failed(sentence=sentence, for_good=False) if self._serving:
                 # What could be served once may be again: it is tried on.
                 self._log.line("error", "tree.failed", told_by=child.kind, why=sentence)
             case Failed(sentence=sentence):

@@ -50,12 +50,17 @@ class Cluster:
     """The machine, with short words for what happens to it; `check()` after every event."""
 
     def __init__(
-        self, count: int = 2, *, roles: Mapping[Role, int] | None = None, **settings: float
+        self,
+        count: int = 2,
+        *,
+        roles: Mapping[Role, int] | None = None,
+        weights: str = "",
+        **settings: float,
     ) -> None:
         config = ClusterManagerConfig(**settings)  # type: ignore[arg-type]
         counts = roles or {Role.COLOCATED: count}
         groups = tuple(GroupConfig(model="m", role=role, count=n) for role, n in counts.items())
-        self.machine = ClusterManager(config, groups=groups)
+        self.machine = ClusterManager(config, groups=groups, weights=weights)
         self.now = 100 * SECOND
 
     def on(self, event: ClusterManagerEvent) -> list[Effect]:

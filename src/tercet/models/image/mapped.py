@@ -1,12 +1,14 @@
 """An image that a process has mapped: its pages are shared, and nobody removes it meanwhile."""
 
 import contextlib
+import hashlib
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +38,16 @@ class MappedImage:
     def whole(self) -> NDArray[np.uint8]:
         """[size] uint8: the image itself, for hosts that lack it."""
         return np.frombuffer(self._map, np.uint8)
+
+    def digest(self) -> str:
+        """A digest of the model and its weights, in hex; it does not depend on who built the image
+        and under which name. Reads all of it.
+        """
+        header = self.header
+        digest = hashlib.sha256(msgspec.msgpack.encode((header.about, header.weights)))
+        for offset, size in dict.fromkeys((one.offset, one.size) for one in header.weights):
+            digest.update(memoryview(self._map)[offset : offset + size])
+        return digest.hexdigest()[:32]
 
     def weights(self) -> Mapping[str, StoredWeight]:
         """The weights by name, in place."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tercet.models.config import ModelCacheConfig
-from tercet.models.digests import DigestCache, state_of
+from tercet.models.digests import DigestCache, file_state, state_of
 from tercet.models.image.layout import (
     LAYOUT_VERSION,
     ImageHeader,
@@ -29,6 +29,8 @@ from tercet.models.image.mapped import MappedImage
 from tercet.models.locks import is_at
 
 IMAGE, PARTIAL, USED = ".image", ".partial", ".used"
+WEIGHTS = ".weights"
+"""Under such a name, which is no file's, the digest of an image's weights is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,22 @@ class Shelf:
         self._mark(header.key)
         return MappedImage(path, header, file)
 
+    def weights(self, key: str) -> str | None:
+        """A digest of what the image of this key holds, whoever built it and from where, in hex;
+        None where `hold` gives none. Read once for each state of the file.
+        """
+        path = self.path(key)
+        try:
+            state = file_state(path)
+        except OSError:
+            return None
+        known = self._digests.recall(path.with_suffix(WEIGHTS), state)
+        image = self.hold(key) if known is None else None
+        if image is not None:
+            known = image.digest()
+            self._digests.remember(path.with_suffix(WEIGHTS), state, known)
+        return known
+
     def verify(self, key: str) -> Verdict:
         """Sum the image anew, whatever was remembered of it."""
         path = self.path(key)
@@ -142,7 +160,8 @@ class Shelf:
         except FileNotFoundError:
             return Removal.ABSENT
         path.with_suffix(USED).unlink(missing_ok=True)
-        self._digests.forget(path)
+        for name in (path, path.with_suffix(WEIGHTS)):
+            self._digests.forget(name)
         return Removal.REMOVED
 
     def make_room(self, key: str, size: int) -> list[Entry]:
