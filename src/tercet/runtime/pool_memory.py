@@ -8,14 +8,17 @@ import asyncio
 import mmap
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tercet.base.errors import Invalid
 from tercet.messages.events import SlabScanned
 from tercet.node_agent.pool_places import disk_name, dram_name
+from tercet.observe.log import Log
 from tercet.pool.config import PoolConfig
 from tercet.pool.disk import HEAD, DiskLayout
 from tercet.pool.labels import LABEL_BYTES, record_of
+from tercet.runtime.control import Begin
 from tercet.wires.contract import WireFailure
 from tercet.wires.disk import DiskWire
 from tercet.wires.regions import Regions
@@ -37,12 +40,7 @@ class PoolMemory:
         """Descriptor and mapping of each segment, by the name of its memory."""
 
     def open(self) -> None:
-        """Make the segments and open the slab; `Invalid` says what cannot be had."""
-        for number, size in enumerate(self._config.segments):
-            name = dram_name(self._host, number)
-            descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, size)
-            self.segments[name] = (descriptor, mmap.mmap(descriptor, size))
+        """Open the slab and make the segments; `Invalid` says what cannot be had."""
         if self._config.disk_path is not None:
             path = Path(self._config.disk_path)
             try:
@@ -55,6 +53,11 @@ class PoolMemory:
                     code="no_pool",
                     parameter="pool.disk_path",
                 ) from error
+        for number, size in enumerate(self._config.segments):
+            name = dram_name(self._host, number)
+            descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+            os.ftruncate(descriptor, size)
+            self.segments[name] = (descriptor, mmap.mmap(descriptor, size))
 
     def wire(self, regions: Regions) -> DiskWire | None:
         """What carries between memory and the disk, if there is one."""
@@ -90,3 +93,23 @@ class PoolMemory:
         for piece in pieces:
             deliver(SlabScanned(memory=memory, labels=piece, last=False))
         deliver(SlabScanned(memory=memory, labels=b"", last=True))
+
+
+def open_pool(begin: Begin, log: Log) -> tuple[PoolMemory, PoolConfig]:
+    """Give the open share of an agent's host, and what it is now; `Invalid` if it cannot be had.
+
+    Where an agent has served before, a disk that cannot be opened is one that broke: its next self
+    goes on in memory alone.
+    """
+    config, host = begin.config.pool, begin.address.removeprefix("agent/")
+    pool = PoolMemory(config, host)
+    try:
+        pool.open()
+    except Invalid as error:
+        if not begin.next_executor:
+            raise
+        log.line("error", "pool.disk_off", why=error.sentence)
+        config = replace(config, disk_path=None, disk_bytes=0)
+        pool = PoolMemory(config, host)
+        pool.open()
+    return pool, config

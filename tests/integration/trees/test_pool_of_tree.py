@@ -11,8 +11,10 @@ import pytest
 from handed_over import quiet, serves, status, transfers
 from house import House, tree_config, until
 
+from tercet.base.errors import Invalid
 from tercet.pool.config import PoolConfig
 from tercet.runtime.config import TreeConfig
+from tercet.runtime.tree import start_tree
 from tercet.transfer.config import TransferConfig
 
 Build = Callable[[TreeConfig], House]
@@ -161,3 +163,29 @@ def test_the_agent_dies_and_the_pool_begins_anew(
         return cached == [CACHED] * len(PROMPTS)
 
     until(is_back, "prompts are stored and found again")
+
+
+def test_an_agent_whose_disk_is_lost_goes_on_in_memory(
+    cache: Path, build: Build, undisturbed: list[Any], tmp_path: Path
+) -> None:
+    """A disk that cannot be opened any more once ended the tree with the fifth try of its agent."""
+    slab = tmp_path / "slab"
+    pool = dataclasses.replace(on_disk(slab), dram_bytes=64 << 20)
+    house = build(config(cache, pool))
+    assert ask_all(house)[0] == undisturbed
+    slab.unlink()
+    slab.mkdir()
+    house.kill(house.pid("tercet: node agent"))
+
+    def is_back() -> bool:
+        seen, cached = ask_all(house)
+        assert seen == undisturbed
+        return cached == [CACHED] * len(PROMPTS)
+
+    until(is_back, "prompts are stored and found again")
+    quiet(house)
+
+
+def test_a_disk_that_cannot_be_had_is_told_in_a_sentence(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"The pool's disk .* cannot be had: Is a directory"):
+        start_tree(config(cache, on_disk(tmp_path)))
