@@ -43,9 +43,9 @@ print(min(took))
 """
 
 
-def links() -> list[str]:
-    """Links of host networks in our own namespace."""
-    return [name for _, name in socket.if_nameindex() if name.startswith("tercet")]
+def linked(pid: int) -> bool:
+    """Whether the network of that process is connected with our own namespace."""
+    return f"tercet{pid}" in [name for _, name in socket.if_nameindex()]
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +54,8 @@ def _nothing_is_left() -> Iterator[None]:
         open_network(2, LinkLimits()).close()
     except NetworkRefusedError as error:
         pytest.skip(f"no network namespaces here: {error}")
-    before = links()
     yield
-    until(lambda: links() == before, "links are gone")
+    assert not linked(os.getpid())
 
 
 @pytest.fixture
@@ -79,10 +78,11 @@ def namespaces(pid: int) -> tuple[str, str, str]:
     return net, mount, ipc
 
 
-def test_three_hosts_are_apart_and_one_has_what_another_computed(
-    start: Callable[..., Hosts],
+def test_three_hosts_are_apart_and_end_with_a_drain_after_ctrl_c(
+    start: Callable[..., Hosts], tmp_path: Path
 ) -> None:
-    hosts = start("--colocated", "3")
+    """What they serve is compared in test_cluster_local.py, which runs so too where it can."""
+    hosts = start("--colocated", "3", of=("--bandwidth", "50e6", "--latency", "0.002"))
     executors = {one["host"]: one["pid"] for one in hosts.status()["executors"]}
     assert set(executors) == {"local", "h1", "h2"}
     apart = {host: namespaces(pid) for host, pid in executors.items()}
@@ -92,33 +92,22 @@ def test_three_hosts_are_apart_and_one_has_what_another_computed(
     addresses = [one["data"].rpartition(":")[0] for one in hosts.status()["hosts"]]
     assert len(set(addresses)) == 3
     assert not any(address.startswith("127.") for address in addresses)
-    undisturbed = hosts.ask_all()
+    assert linked(hosts.process.pid)
+    first = hosts.ask_all()
     until(
         lambda: (
-            hosts.ask_all() == undisturbed
+            hosts.ask_all() == first
             and hosts.status()["transfers"].get("kv_moved_bytes", {}).get("tcp/scale_out", 0) > 0
         ),
         "values come from other hosts",
     )
-    hosts.kill_host()
-    for _ in range(2):
-        assert hosts.ask_all() == undisturbed
-    until(lambda: hosts.serves(3), "the lost executor runs on another host")
-    said = hosts.close()
-    assert "namespaces of their own: network mount ipc" in said
-
-
-def test_an_answer_is_finished_after_ctrl_c_and_then_nothing_is_left(
-    start: Callable[..., Hosts], tmp_path: Path
-) -> None:
-    hosts = start("--colocated", "3", of=("--bandwidth", "50e6", "--latency", "0.002"))
-    assert links()
     everything = psutil.Process(hosts.process.pid).children(recursive=True)
     said = hosts.close(signal.SIGINT)
-    assert hosts.process.returncode == 0, "a drain, not an end at once"
+    assert hosts.process.returncode == 0, "not an end at once"
+    assert "namespaces of their own: network mount ipc" in said
     assert "Bandwidth is limited by the kernel" in said
     assert "Latency is limited by" in said
-    assert not links()
+    assert not linked(hosts.process.pid)
     assert not [process for process in everything if process.is_running()]
     assert not list(tmp_path.iterdir())
 
@@ -131,43 +120,39 @@ def test_nothing_outlives_a_kill_but_a_folder_which_the_next_start_removes(
     networks = {namespaces(one.pid)[0] for one in everything}
     assert len(networks) == 4, "three hosts and the switch between them"
     hosts.close(signal.SIGKILL)
-    until(lambda: not links(), "the kernel took the links back")
+    until(lambda: not linked(hosts.process.pid), "the kernel took the links back")
     (left,) = tmp_path.iterdir()
     start("--colocated", "3")
     assert not left.exists()
 
 
+WITHOUT = {
+    "not wanted": ((), ("--no-network-namespaces",)),
+    "not permitted": (("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"), ()),
+}
+
+
+@pytest.mark.parametrize("why", WITHOUT)
 def test_without_networks_hosts_have_loopback_addresses_and_limits_in_the_wire(
-    start: Callable[..., Hosts],
+    why: str, tmp_path: Path
 ) -> None:
-    options = ("--no-network-namespaces", "--bandwidth", "50e6", "--latency", "0.002")
-    hosts = start("--colocated", "3", of=options)
-    status = hosts.status()
-    assert {namespaces(one["pid"])[0] for one in status["executors"]} == {
-        namespaces(os.getpid())[0]
-    }
-    assert all(one["data"].startswith("127.0.0.") for one in status["hosts"])
-    said = hosts.close()
+    before, of = WITHOUT[why]
+    if before and shutil.which(before[0]) is None:
+        pytest.skip("there is no setpriv to give up a capability with")
+    limits = ("--bandwidth", "50e6", "--latency", "0.002")
+    hosts = Hosts("--colocated", "3", before=before, of=(*of, *limits), folder=tmp_path)
+    try:
+        until(lambda: hosts.serves(3), "three executors on three hosts")
+        status = hosts.status()
+        networks = {namespaces(one["pid"])[0] for one in status["executors"]}
+        assert networks == {namespaces(os.getpid())[0]}
+        assert all(one["data"].startswith("127.0.0.") for one in status["hosts"])
+    finally:
+        said = hosts.close()
+    assert ("no other can be had: ip: " in said) == (why == "not permitted")
     assert "namespaces of their own: mount ipc" in said
     assert "Bandwidth is limited by the data wire" in said
     assert "Latency is limited by the data wire" in said
-
-
-@pytest.mark.parametrize("capability", ["net_admin", "sys_admin"])
-def test_where_it_is_not_permitted_loopback_addresses_do_and_a_line_says_why(
-    capability: str, tmp_path: Path
-) -> None:
-    before = ("setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}")
-    if shutil.which("setpriv") is None:
-        pytest.skip("there is no setpriv to give up a capability with")
-    hosts = Hosts("--colocated", "3", before=before, folder=tmp_path)
-    try:
-        until(lambda: hosts.serves(3), "three executors on three hosts")
-        assert all(one["data"].startswith("127.0.0.") for one in hosts.status()["hosts"])
-    finally:
-        said = hosts.close()
-    assert "Hosts share the loopback network, no other can be had: " in said
-    assert "not permitted" in said
 
 
 # the network alone
@@ -223,12 +208,13 @@ def test_latency_is_all_there_or_left_to_the_wires() -> None:
 def test_several_networks_can_be_there_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_network(2, LinkLimits())
     pid = os.getpid()
-    monkeypatch.setattr(host_network.os, "getpid", lambda: pid % 1000 + 5_000_000)
+    monkeypatch.setattr(os, "getpid", lambda: pid % 1000 + 5_000_000)
     try:
         other = open_network(2, LinkLimits())
         assert not set(one.addresses) & set(other.addresses)
         other.close()
-        assert len(links()) == 1
+        assert linked(pid)
+        assert not linked(os.getpid())
     finally:
         one.close()
 
