@@ -117,21 +117,27 @@ class TcpServer:
                 connection.close()
                 continue
             serve = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            serve.start()
+            try:
+                serve.start()
+            except RuntimeError:  # no more threads: those who are served go first
+                self._end(connection)
+                time.sleep(0.05)
 
     def _serve(self, connection: socket.socket) -> None:
-        number = connection.fileno()
         try:
             prepare(connection)
             greet(connection, self._secret)
             while not self._closed:
                 self._answer(connection, self._request(connection))
-        except (Broken, TimeoutError, OSError, msgspec.MsgspecError):
+        except (Broken, TimeoutError, OSError, msgspec.MsgspecError, RecursionError):
             pass  # a client that left, stalls or talks nonsense: it knows why
         finally:
-            with self._lock:
-                del self._connections[number]
-            connection.close()
+            self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        with self._lock:
+            del self._connections[connection.fileno()]
+        connection.close()
 
     def _request(self, connection: socket.socket) -> Request:
         said = receive_some(connection, deadline_in(self._bounds.idle_s))

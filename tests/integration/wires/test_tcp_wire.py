@@ -207,8 +207,9 @@ def served():
         LENGTH.pack(4) + b"what",
         LENGTH.pack(100) + b"half",
         b"\1",
+        LENGTH.pack(2000) + b"\x91" * 2000,
     ],
-    ids=["oversized", "nonsense", "half", "a byte"],
+    ids=["oversized", "nonsense", "half", "a byte", "nested"],
 )
 def test_who_talks_nonsense_is_cut_off(served, said) -> None:
     _, port = served
@@ -230,6 +231,26 @@ def test_too_many_connections_are_closed_at_once(served) -> None:
     inside = [connected(port) for _ in range(3)]
     with socket.create_connection(("127.0.0.1", port)) as one_more:
         assert cut_off(one_more)
+    for one in inside:
+        one.close()
+
+
+def test_a_server_that_gets_no_thread_serves_the_next_client(served, monkeypatch) -> None:
+    _, port = served
+    start, refused = threading.Thread.start, []
+
+    def refuse(thread) -> None:
+        if len(refused) < 4:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(4):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            assert cut_off(connection)
+    inside = [connected(port) for _ in range(3)]
+    assert len(refused) == 4
     for one in inside:
         one.close()
 
