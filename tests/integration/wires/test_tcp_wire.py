@@ -10,12 +10,16 @@ import pytest
 from wire_cases import SECRET, STRIDE, Rig, i4, move, tcp, u4
 
 from tercet.messages.events import MoveEnd
+from tercet.messages.kv import Strip
 from tercet.wires.contract import WireFailure
 from tercet.wires.tcp import TcpWire
 from tercet.wires.tcp_protocol import LENGTH, Request, encode, introduce, prepare, receive_some
 from tercet.wires.tcp_server import Bounds, Limits, TcpServer
 
 BIG = 64 << 10
+A_REQUEST = encode(Request(Strip("far", 0, 0, 0, b""), 256, 0, 0, 0, summed=True))
+NESTED = b"\x97" + A_REQUEST[1:] + b"\x91" * 2000 + b"\xc0"
+"""A request with one field more, which is nested."""
 
 
 def fails(wire, one) -> MoveEnd:
@@ -207,7 +211,7 @@ def served():
         LENGTH.pack(4) + b"what",
         LENGTH.pack(100) + b"half",
         b"\1",
-        LENGTH.pack(2000) + b"\x91" * 2000,
+        LENGTH.pack(len(NESTED)) + NESTED,
     ],
     ids=["oversized", "nonsense", "half", "a byte", "nested"],
 )
