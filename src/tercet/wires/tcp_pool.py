@@ -96,8 +96,11 @@ class Connections:
             raise WireFailure(MoveEnd.GONE, f"{address}: {error}") from None
         try:
             prepare(connection)
-            introduce(connection, self._secret)
-        except (Broken, TimeoutError, OSError) as error:
+            introduce(connection, self._secret, until)
+        except TimeoutError:
+            connection.close()
+            raise WireFailure(MoveEnd.LATE, f"{address} does not answer") from None
+        except (Broken, OSError) as error:
             connection.close()
             raise WireFailure(MoveEnd.GONE, f"{address}: {error}") from None
         return connection

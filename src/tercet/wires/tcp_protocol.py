@@ -95,9 +95,9 @@ def greet(connection: socket.socket, secret: bytes) -> None:
     send(connection, [memoryview(_proof(secret, b"listen", challenge + nonce))], until)
 
 
-def introduce(connection: socket.socket, secret: bytes) -> None:
-    """Client's side of the proof; `Broken` unless the server knows the secret."""
-    until = deadline_in(HANDSHAKE_S)
+def introduce(connection: socket.socket, secret: bytes, until: int = 0) -> None:
+    """Client's side of the proof, before `until`; `Broken` unless the server knows the secret."""
+    until = min(until or deadline_in(HANDSHAKE_S), deadline_in(HANDSHAKE_S))
     said = memoryview(bytearray(len(MAGIC) + _NONCE_BYTES))
     receive(connection, [said], until)
     if bytes(said[: len(MAGIC)]) != MAGIC:

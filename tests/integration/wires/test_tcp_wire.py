@@ -116,6 +116,17 @@ def test_a_slow_link_is_late(through) -> None:
     assert time.monotonic_ns() - until < 400_000_000
 
 
+def test_a_host_that_is_stopped_is_late_at_the_deadline() -> None:
+    rig = Rig()
+    with socket.create_server(("127.0.0.1", 0)) as stopped:  # its kernel still accepts
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        wire = TcpWire(rig.regions, lambda _: address, secret=SECRET)
+        until = time.monotonic_ns() + 200_000_000
+        assert fails(wire, whole(rig, deadline=until)) is MoveEnd.LATE
+        assert time.monotonic_ns() - until < 200_000_000
+        wire.close()
+
+
 def test_after_it_failed_no_byte_of_the_target_changes(through) -> None:
     rig = Rig(stride=BIG)
     wire = through(rig, hold_at=30_000)
