@@ -12,6 +12,8 @@ from tercet.wires.tcp_protocol import HANDSHAKE_S, Broken, introduce, prepare
 _MOST = 32
 """To one host: further movers wait for one of these."""
 _LOOK_S = 0.1
+IDLE_NS = 120_000_000_000
+"""Older idle ones end: their host may be gone, or have another address. A server waits longer."""
 
 
 class Connections:
@@ -20,7 +22,9 @@ class Connections:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._changed = threading.Condition(threading.Lock())
-        self._idle: dict[str, list[socket.socket]] = {}
+        self._idle: dict[str, list[tuple[int, socket.socket]]] = {}
+        """Since when, and which; the last is used first."""
+        self._swept_at = time.monotonic_ns()
         self._busy: dict[str, dict[int, socket.socket]] = {}
         self._dialing: dict[str, int] = {}
         self.closed = False
@@ -30,7 +34,7 @@ class Connections:
         with self._changed:
             while not self.closed:
                 if idle := self._idle.get(address):
-                    connection = idle.pop()
+                    _, connection = idle.pop()
                     self._busy.setdefault(address, {})[connection.fileno()] = connection
                     return connection, True
                 busy = len(self._busy.get(address, ())) + self._dialing.get(address, 0)
@@ -41,6 +45,7 @@ class Connections:
                 self._changed.wait(_LOOK_S)
             if self.closed:
                 raise WireFailure(MoveEnd.GONE, "the wire is closed")
+            self._sweep()
             self._dialing[address] = self._dialing.get(address, 0) + 1
         dialed: socket.socket | None = None
         try:
@@ -48,6 +53,8 @@ class Connections:
         finally:
             with self._changed:
                 self._dialing[address] -= 1
+                if not self._dialing[address]:
+                    del self._dialing[address]
                 if dialed is not None:
                     self._busy.setdefault(address, {})[dialed.fileno()] = dialed
                 self._changed.notify()
@@ -56,18 +63,22 @@ class Connections:
     def give(self, address: str, connection: socket.socket) -> None:
         """It is as it was after the proof: the next one may use it."""
         with self._changed:
-            del self._busy[address][connection.fileno()]
+            self._leave(address, connection)
+            now = time.monotonic_ns()
             if self.closed:
                 connection.close()
             else:
-                self._idle.setdefault(address, []).append(connection)
+                self._idle.setdefault(address, []).append((now, connection))
+            if now - self._swept_at > IDLE_NS:
+                self._sweep()
             self._changed.notify()
 
     def drop(self, address: str, connection: socket.socket) -> None:
         """It is of no use any more, and those that idle may be as old: none of them is kept."""
         with self._changed:
-            del self._busy[address][connection.fileno()]
-            for one in (connection, *self._idle.pop(address, ())):
+            self._leave(address, connection)
+            connection.close()
+            for _, one in self._idle.pop(address, ()):
                 one.close()
             self._changed.notify()
 
@@ -76,7 +87,7 @@ class Connections:
         with self._changed:
             self.closed = True
             for idle in self._idle.values():
-                for one in idle:
+                for _, one in idle:
                     one.close()
             self._idle.clear()
             for busy in self._busy.values():
@@ -84,6 +95,23 @@ class Connections:
                     with contextlib.suppress(OSError):
                         one.shutdown(socket.SHUT_RDWR)
             self._changed.notify_all()
+
+    def _leave(self, address: str, connection: socket.socket) -> None:
+        busy = self._busy[address]
+        del busy[connection.fileno()]
+        if not busy:
+            del self._busy[address]
+
+    def _sweep(self) -> None:
+        """End idle ones that are of no use any more, whatever their address."""
+        self._swept_at = time.monotonic_ns()
+        idle, self._idle = self._idle, {}
+        for address, those in idle.items():
+            for since, one in those:
+                if self._swept_at - since < IDLE_NS and _stands(one):
+                    self._idle.setdefault(address, []).append((since, one))
+                else:
+                    one.close()
 
     def _dial(self, address: str, until: int) -> socket.socket:
         host, _, port = address.rpartition(":")
@@ -104,3 +132,13 @@ class Connections:
             connection.close()
             raise WireFailure(MoveEnd.GONE, f"{address}: {error}") from None
         return connection
+
+
+def _stands(idle: socket.socket) -> bool:
+    """Whether the other side has neither ended it nor said what nobody asked for."""
+    with contextlib.suppress(OSError):
+        try:
+            idle.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+    return False

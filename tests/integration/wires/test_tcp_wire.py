@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from wire_cases import SECRET, STRIDE, Rig, i4, move, tcp, u4
 
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import Strip
+from tercet.wires import tcp_pool
 from tercet.wires.contract import WireFailure
 from tercet.wires.tcp import TcpWire
 from tercet.wires.tcp_protocol import LENGTH, Request, encode, introduce, prepare, receive_some
@@ -166,6 +168,43 @@ def test_connections_that_idled_away_are_no_failure() -> None:
     time.sleep(0.6)
     opened.wire.carry(whole(rig))
     opened.close()
+
+
+def test_no_connection_is_kept_with_a_server_that_is_gone() -> None:
+    rig = Rig()
+    addresses: list[str] = []
+    wire = TcpWire(rig.regions, lambda _: addresses[-1], secret=SECRET)
+    open_files = []
+    for _ in range(4):  # each time at another port
+        server = TcpServer(rig.sources, SECRET)
+        addresses.append(f"127.0.0.1:{server.serve()}")
+        wire.carry(whole(rig))
+        server.close()
+        time.sleep(0.1)
+        open_files.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert open_files[-1] <= open_files[0]
+    wire.close()
+
+
+def test_no_connection_idles_for_long(monkeypatch) -> None:
+    rig = Rig()
+    servers = [TcpServer(rig.sources, SECRET) for _ in range(2)]
+    ports = {str(number): server.serve() for number, server in enumerate(servers)}
+    monkeypatch.setattr(tcp_pool, "IDLE_NS", 100_000_000)
+    connections = tcp_pool.Connections(SECRET)
+    until = time.monotonic_ns() + 10**10
+    one, other = (f"127.0.0.1:{port}" for port in ports.values())
+    old, _ = connections.take(one, until)
+    connections.give(one, old)
+    kept, _ = connections.take(other, until)
+    assert old.fileno() >= 0
+    time.sleep(0.15)
+    connections.give(other, kept)
+    assert old.fileno() < 0
+    assert connections.take(other, until) == (kept, True)
+    connections.drop(other, kept)
+    for server in servers:
+        server.close()
 
 
 def test_a_life_that_begins_while_bytes_are_sent_is_stale() -> None:
