@@ -229,7 +229,7 @@ class NodeAgent:
 
     def _progress(self, sample: ProgressSeen, now: int, out: list[Effect]) -> None:
         resident = self._residents.get(sample.executor)
-        if resident is None or resident.state is not ExecutorState.READY:
+        if resident is None or not _is_up(resident.state, sample):
             return
         reason = resident.watch.see(sample, now)
         if reason is not None:
@@ -331,6 +331,14 @@ class NodeAgent:
     def _tell_gone(self, executor: ExecutorId, reason: str, out: list[Effect]) -> None:
         message = ExecutorGone(executor=executor, reason=reason)
         out.append(Send(to=CLUSTER, message=message, cause=_name(executor)))
+
+
+def _is_up(state: ExecutorState, sample: ProgressSeen) -> bool:
+    """Whether it has come up, so that its loop must turn. One that a restarted agent adopted may
+    have stopped before it could say so again: its page tells that it was up once.
+    """
+    begun = state is ExecutorState.STARTING and sample.loop_beat != 0
+    return begun or state is ExecutorState.READY
 
 
 def _name(executor: ExecutorId) -> str:

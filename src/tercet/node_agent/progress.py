@@ -31,7 +31,7 @@ class Silence:
 
 
 class ProgressWatch:
-    """Judges one executor, from the moment it is ready."""
+    """Judges one executor, from the moment its event loop turns."""
 
     def __init__(self, config: NodeAgentConfig) -> None:
         self._floor_ns = int(config.progress_floor_s * 1e9)

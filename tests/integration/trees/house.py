@@ -61,16 +61,7 @@ class House:
 
     def processes(self) -> dict[str, list[int]]:
         """Process ids by title, the supervisor's included; all are remembered."""
-        found: dict[str, list[int]] = {}
-        supervisor = psutil.Process(self.tree.process.pid)
-        for process in [supervisor, *supervisor.children(recursive=True)]:
-            try:
-                title = process.cmdline()[0] if process.cmdline() else ""
-                self.seen[process.pid] = process.create_time()
-            except psutil.NoSuchProcess:
-                continue
-            found.setdefault(title, []).append(process.pid)
-        return found
+        return processes_of(self.tree.process.pid, self.seen)
 
     def pid(self, title: str) -> int:
         return self.pids(title)[0]
@@ -100,7 +91,7 @@ class House:
 
     def gone(self) -> bool:
         """Whether no process that was ever seen here is left."""
-        return not any(_alive(pid, born) for pid, born in self.seen.items())
+        return not any(alive(pid, born) for pid, born in self.seen.items())
 
     def close(self) -> None:
         """End the tree, if it has not ended."""
@@ -110,7 +101,25 @@ class House:
         self.tree.close()
 
 
-def _alive(pid: int, born: float) -> bool:
+def processes_of(supervisor: int, seen: dict[int, float]) -> dict[str, list[int]]:
+    """Process ids of one tree by title; when each was born is added to what was seen."""
+    found: dict[str, list[int]] = {}
+    try:
+        parent = psutil.Process(supervisor)
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return found
+    for process in family:
+        try:
+            title = process.cmdline()[0] if process.cmdline() else ""
+            seen[process.pid] = process.create_time()
+        except psutil.NoSuchProcess:
+            continue
+        found.setdefault(title, []).append(process.pid)
+    return found
+
+
+def alive(pid: int, born: float) -> bool:
     try:
         process = psutil.Process(pid)
         return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE

@@ -69,6 +69,20 @@ def test_a_new_agent_still_notices_deaths_and_hangs(house: House, undisturbed: s
         until(lambda: all_back(house), "two new executors")
 
 
+def test_an_executor_that_froze_before_its_agent_died_is_not_waited_for(
+    house: House, undisturbed: str
+) -> None:
+    """It never registers with the new agent, which waited for it as for one that starts."""
+    frozen, agent = house.executors(), house.pid("tercet: node agent")
+    stream = house.stream(max_tokens=LONG).after(3)
+    for pid in frozen:
+        house.kill(pid, signal.SIGSTOP)
+    house.kill(agent)
+    assert stream.finish() == undisturbed
+    until(lambda: all_back(house), "two new executors")
+    assert not {*frozen} & {*house.executors()}
+
+
 def test_a_zygote_may_die(house: House, undisturbed: str) -> None:
     zygote, executors = house.pid("tercet: zygote"), house.executors()
     stream = house.stream(max_tokens=LONG).after(3)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from agent_cases import SECOND, Host, kinds
 
+from tercet.base.ids import ExecutorId
 from tercet.messages.effects import Kill
+from tercet.messages.events import Adopted
 from tercet.node_agent.config import NodeAgentConfig
 
 TENTH = SECOND // 10
@@ -72,6 +74,16 @@ def test_work_without_any_step_is_killed() -> None:
     assert "it had work and ran no step" in kill.reason
 
 
+def test_one_that_stopped_while_its_agent_was_away_is_not_waited_for() -> None:
+    """It cannot say that it is ready; its page tells that it was."""
+    host = Host(CONFIG)
+    host.on(Adopted(executor=ExecutorId(0), pid=77))
+    begun = host.now
+    kill = watch(host, 60, lambda _: {"steps": 9, "has_work": 1, "loop_beat": begun})
+    assert kill is not None
+    assert 5 * SECOND <= host.now - begun <= 6 * SECOND, "not the patience with those that start"
+
+
 def test_work_that_came_just_now_has_its_time() -> None:
     host = serving()
     assert watch(host, 60, lambda now: {"steps": 9, "loop_beat": now}) is None
@@ -100,11 +112,12 @@ def test_a_few_samples_far_apart_prove_nothing() -> None:
         assert host.sample(0, loop_beat=1, has_work=1) == []
 
 
-def test_only_who_is_ready_is_watched() -> None:
+def test_only_who_has_come_up_is_watched() -> None:
+    """While it loads its event loop never turned."""
     host = Host(CONFIG)
     host.start(0)
     host.spawned(0)
-    assert watch(host, 60, lambda _: {"loop_beat": 1}) is None
+    assert watch(host, 60, lambda _: {}) is None
     host.ready(0)
     assert watch(host, 60, lambda _: {"loop_beat": 1}) is not None
     assert watch(host, 60, lambda _: {"loop_beat": 1}) is None, "it is killed once"
