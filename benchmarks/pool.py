@@ -120,7 +120,8 @@ class Bench:
         ]
         if config.disk_path is not None:
             layout = DiskLayout.of(config.disk_bytes)
-            slab = Slab(Path(config.disk_path), config.disk_bytes, head=HEAD)
+            path, notes = Path(config.disk_path), layout.label_bytes
+            slab = Slab(path, layout.data_end, head=HEAD, notes_size=notes)
             self._disk = DiskWire(
                 self._regions, "a/disk/0", slab, lambda label: layout.record_at(record_of(label))
             )

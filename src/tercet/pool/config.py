@@ -35,8 +35,9 @@ class PoolConfig:
     dram_bytes: int = 0
     """Memory of the share, brought in before it is used; 0: this host keeps no share."""
     disk_path: str | None = None
-    """The file of the share on disk; absent: none."""
+    """The file of the share on disk, with another of labels beside it; absent: none."""
     disk_bytes: int = 0
+    """Of both."""
     value_tokens: int = 128
     """Tokens whose KV one value holds."""
     quotas: tuple[Quota, ...] = ()

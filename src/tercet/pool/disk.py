@@ -1,9 +1,9 @@
-"""How the file of a share on disk is laid out.
+"""How the two files of a share on disk are laid out.
 
-    [ head 4 KiB | labels, 128 bytes each | values, in units of 4 KiB ]
+    [ head 4 KiB | values, in units of 4 KiB ]      [ labels, 128 bytes each ]
 
-There is one label for each 32 KiB of the file, so short values may run out of labels before they
-run out of room: then the oldest go sooner.
+There is one label for each 32 KiB of disk, so short values may run out of labels before they run
+out of room: then the oldest go sooner.
 """
 
 from msgspec import Struct
@@ -12,30 +12,36 @@ from tercet.pool.config import UNIT_BYTES
 from tercet.pool.labels import LABEL_BYTES
 
 BYTES_PER_LABEL = 32 << 10
-HEAD = b"tercet pool 1\n"
+HEAD = b"tercet pool 2\n"
 
 
 class DiskLayout(Struct, frozen=True, kw_only=True):
-    """Byte positions in the file."""
+    """Byte positions: of labels in their file, of values in the other."""
 
     num_records: int
     labels_at: int
+    label_bytes: int
     data_at: int
     data_bytes: int
     unit_bytes: int = UNIT_BYTES
 
     @staticmethod
     def of(disk_bytes: int) -> "DiskLayout":
-        """Give the layout of a file of this size."""
+        """Give the layout of files of this size together."""
         num_records = max(disk_bytes // BYTES_PER_LABEL, UNIT_BYTES // LABEL_BYTES)
         label_bytes = -(-num_records * LABEL_BYTES // UNIT_BYTES) * UNIT_BYTES
-        data_at = UNIT_BYTES + label_bytes
+        room = disk_bytes - UNIT_BYTES - label_bytes
         return DiskLayout(
             num_records=num_records,
-            labels_at=UNIT_BYTES,
-            data_at=data_at,
-            data_bytes=max(disk_bytes - data_at, 0) // UNIT_BYTES * UNIT_BYTES,
+            labels_at=0,
+            label_bytes=label_bytes,
+            data_at=UNIT_BYTES,
+            data_bytes=max(room, 0) // UNIT_BYTES * UNIT_BYTES,
         )
+
+    @property
+    def data_end(self) -> int:
+        return self.data_at + self.data_bytes
 
     def record_at(self, record: int) -> int:
         """Give where a label lies."""

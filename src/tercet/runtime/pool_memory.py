@@ -1,7 +1,8 @@
 """The memories of a host's share of the pool: segments of DRAM, and the slab on disk.
 
 segments   memfds, populated beside everything else; lent to executors, which read values in place
-slab       a file; its labels are read after a start, and what they say is verified when it is used
+slab       a file, and one of labels beside it; these are read after a start, and what they say is
+           verified when it is used
 """
 
 import asyncio
@@ -45,7 +46,8 @@ class PoolMemory:
             path = Path(self._config.disk_path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._slab = Slab(path, self._config.disk_bytes, head=HEAD)
+                layout = self._layout
+                self._slab = Slab(path, layout.data_end, head=HEAD, notes_size=layout.label_bytes)
             except OSError as error:
                 raise Invalid(
                     f"The pool's disk {path} of {self._config.disk_bytes} bytes cannot be had: "

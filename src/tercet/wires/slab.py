@@ -2,8 +2,11 @@
 
 Extents begin at multiples of 4096 bytes and their last unit is filled up with zeros. Memory that is
 aligned goes to the disk as it lies; other memory goes through buffers that are. Where the
-filesystem refuses O_DIRECT the file is used with the page cache, and `direct` says so. Notes are
-small and go through the page cache always: they share no page with extents.
+filesystem refuses O_DIRECT the file is used with the page cache, and `direct` says so.
+
+Notes are small and go through the page cache, in a file of their own (`<path>.notes`): a write
+through the page cache waits until no O_DIRECT write of the same file is under way, and none begins
+meanwhile, so each note would stop the disk for a moment.
 """
 
 import errno
@@ -11,7 +14,7 @@ import mmap
 import os
 import queue
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,20 +37,21 @@ _Call = Callable[[int, list[memoryview], int], int]
 class Slab:
     """Used by many threads at once, each for an extent of its own."""
 
-    def __init__(self, path: Path, size: int, *, head: bytes) -> None:
-        """The file with this head at its begin, of this size; another file there is begun anew.
+    def __init__(self, path: Path, size: int, *, head: bytes, notes_size: int = 0) -> None:
+        """The files, of these sizes; where one is new, or the first has not this head, both are
+        begun anew.
 
         `OSError` where there is no room, or no right to write.
         """
         self.path = path
         self.size = -(-size // UNIT_BYTES) * UNIT_BYTES
-        self._notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._begin(head)
+        with ExitStack() as undo:
+            files = [self._open(name, undo) for name in (path, Path(f"{path}.notes"))]
+            _begin(files, (self.size, notes_size), head)
             self._extents, self.direct = self._open_direct()
-        except OSError:
-            os.close(self._notes)
-            raise
+            undo.pop_all()
+        os.close(files[0])
+        self._notes = files[1]
         self._buffers: queue.LifoQueue[mmap.mmap] = queue.LifoQueue()
         for _ in range(_BUFFERS):
             self._buffers.put(mmap.mmap(-1, BUFFER_BYTES))
@@ -85,7 +89,7 @@ class Slab:
             done += count
 
     def note(self, said: bytes, at: int) -> None:
-        """Write a few bytes outside all extents."""
+        """Write a few bytes beside the extents."""
         try:
             os.pwrite(self._notes, said, at)
         except OSError as error:
@@ -99,14 +103,10 @@ class Slab:
             except OSError as error:
                 raise _failure(error) from None
 
-    def _begin(self, head: bytes) -> None:
-        found = os.pread(self._notes, len(head), 0)
-        if found != head:
-            os.ftruncate(self._notes, 0)
-        if found != head or os.fstat(self._notes).st_size != self.size:
-            os.ftruncate(self._notes, self.size)
-            os.posix_fallocate(self._notes, 0, self.size)
-        os.pwrite(self._notes, head, 0)
+    def _open(self, path: Path, undo: ExitStack) -> int:
+        found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        undo.callback(os.close, found)
+        return found
 
     def _open_direct(self) -> tuple[int, bool]:
         try:
@@ -149,6 +149,17 @@ class Slab:
             yield memoryview(page), np.frombuffer(page, np.uint8).ctypes.data
         finally:
             self._buffers.put(page)
+
+
+def _begin(files: list[int], sizes: tuple[int, int], head: bytes) -> None:
+    if os.pread(files[0], len(head), 0) != head or not all(os.fstat(one).st_size for one in files):
+        for file in files:
+            os.ftruncate(file, 0)
+    for file, size in zip(files, sizes, strict=True):
+        if os.fstat(file).st_size != size:
+            os.ftruncate(file, size)
+            os.posix_fallocate(file, 0, size)
+    os.pwrite(files[0], head, 0)
 
 
 def _copy(source: int, target: int, count: int) -> None:

@@ -23,7 +23,7 @@ PART = 500
 
 class Rig:
     def __init__(self, path) -> None:
-        self.slab = Slab(path, SIZE, head=HEAD)
+        self.slab = Slab(path, SIZE, head=HEAD, notes_size=8192)
         room = np.zeros(3 * BUFFER_BYTES + 4096, np.uint8)
         self.memory = room[-room.ctypes.data % 4096 :][: 3 * BUFFER_BYTES]
         region = Region(
@@ -103,12 +103,23 @@ def test_a_broken_sector_is_corrupt(rig) -> None:
 def test_labels_survive_and_another_head_begins_anew(rig, tmp_path) -> None:
     check = rig.fill(0, 500)
     rig.carry(rig.strip(0, 500), extent(8192, 500), check=check, label=b"\7label")
-    again = Slab(tmp_path / "slab", SIZE, head=HEAD)
+    again = Slab(tmp_path / "slab", SIZE, head=HEAD, notes_size=8192)
     assert b"".join(again.notes(4096, 4096))[7:13] == b"\7label"
     again.close()
-    other = Slab(tmp_path / "slab", SIZE, head=b"another\n")
+    other = Slab(tmp_path / "slab", SIZE, head=b"another\n", notes_size=8192)
     assert not any(b"".join(other.notes(4096, 4096)))
     other.close()
+
+
+@pytest.mark.parametrize("lost", ["slab", "slab.notes"])
+def test_where_one_file_is_lost_the_other_is_begun_anew(rig, tmp_path, lost) -> None:
+    check = rig.fill(0, 500)
+    rig.carry(rig.strip(0, 500), extent(8192, 500), check=check, label=b"\7label")
+    (tmp_path / lost).unlink()
+    again = Slab(tmp_path / "slab", SIZE, head=HEAD, notes_size=8192)
+    assert not any(b"".join(again.notes(4096, 4096)))
+    again.close()
+    assert not any((tmp_path / "slab").read_bytes()[8192:9000])
 
 
 def test_bytes_outside_the_slab_are_gone(rig) -> None:

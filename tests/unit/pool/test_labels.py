@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tercet.pool.disk import DiskLayout
+from tercet.pool.disk import HEAD, DiskLayout
 from tercet.pool.labels import LABEL_BYTES, Label, pack, record_of, unpack, unpack_all
 
 WORD = st.integers(0, (1 << 64) - 1)
@@ -44,9 +44,10 @@ def test_a_disk_without_labels_has_none() -> None:
 
 
 @given(st.integers(1 << 16, 1 << 45))
-def test_labels_and_values_share_no_page(size: int) -> None:
+def test_labels_and_values_have_room(size: int) -> None:
     layout = DiskLayout.of(size)
-    assert layout.record_at(layout.num_records) <= layout.data_at
+    assert layout.record_at(layout.num_records) <= layout.label_bytes
     assert layout.data_at % 4096 == 0
-    assert layout.data_at + layout.data_bytes <= size
+    assert layout.data_at >= len(HEAD)
+    assert layout.data_end + layout.label_bytes <= size
     assert layout.data_bytes > 0.9 * size - 8192
