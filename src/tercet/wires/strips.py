@@ -9,7 +9,7 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
-from tercet.base.errors import must
+from tercet.base.errors import InvariantBroken
 from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import Strip
@@ -19,6 +19,8 @@ U32 = NDArray[np.uint32]
 I32 = NDArray[np.int32]
 Piece = tuple[int, int]
 """Bytes [offset, offset + length) of a memory."""
+_STRIDE_END = 1 << 62
+"""A unit beyond it lies in no memory, and native code counts no further."""
 
 
 def units_of(strip: Strip) -> I32:
@@ -30,19 +32,24 @@ def lives_of(strip: Strip) -> U32:
 
 
 def check_parts(move: Move) -> None:
-    """Source and target are as large, and no part straddles units: the mover's own affair."""
+    """No part straddles units of the target, which is ours, or of the source, which others name:
+    GONE where that does not fit.
+    """
     source, target, part = move.source, move.target, move.part_bytes
-    must(source.size == target.size, f"{source.size} bytes do not fit {target.size}")
-    whole = part > 0 and source.length % part == 0 and target.length % part == 0
-    must(whole, f"parts of {part} bytes straddle units of {source.length} or {target.length}")
+    if part <= 0 or target.length % part:
+        raise InvariantBroken(f"parts of {part} bytes straddle units of {target.length}")
+    if source.size != target.size or source.length % part:
+        sentence = f"{source.size} bytes in units of {source.length} do not fit {target.size}"
+        raise WireFailure(MoveEnd.GONE, sentence)
 
 
 def inside(strip: Strip, size: int) -> None:
     """GONE unless all bytes lie in a memory of this size: whoever asks may be wrong."""
-    units = memoryview(strip.units).cast("i")  # a list of a few: NumPy takes longer
-    shaped = strip.length >= 0 and strip.stride >= 0 and strip.start >= 0
-    shaped = shaped and len(strip.lives) in {0, len(strip.units)}
-    if shaped and len(units):
+    shaped = 0 <= strip.start <= size and 0 < strip.length <= size
+    shaped = shaped and 0 <= strip.stride < _STRIDE_END
+    shaped = shaped and len(strip.units) % 4 == 0 and len(strip.lives) in {0, len(strip.units)}
+    if shaped and strip.units:
+        units = memoryview(strip.units).cast("i")  # a list of a few: NumPy takes longer
         shaped = min(units) >= 0
         end = strip.start + max(units) * strip.stride + strip.length
         shaped = shaped and end <= size

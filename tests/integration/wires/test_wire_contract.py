@@ -124,6 +124,29 @@ def test_bytes_outside_the_memory_are_gone(opened, units) -> None:
     assert fails(opened, move(source, opened.rig.whole(STRIDE))) is MoveEnd.GONE
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"units": i4(1) + b"x"},
+        {"units": i4(1) + b"x", "lives": u4(101) + b"x"},
+        {"lives": u4(101)[:3]},
+        {"length": 0},
+        {"length": STRIDE - 1},
+        {"length": 1, "units": i4(*[0] * STRIDE)},
+        {"length": 1 << 63},
+        {"start": 1 << 63, "units": b""},
+        {"stride": 1 << 63, "units": i4(0)},
+        {"units": b""},
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("check", [None, 0])
+def test_a_source_that_makes_no_sense_is_gone(opened, named, check) -> None:
+    whole = {"memory": SOURCE, "start": 0, "stride": STRIDE, "length": STRIDE, "units": i4(1)}
+    source = Strip(**whole | named)
+    assert fails(opened, move(source, opened.rig.whole(STRIDE), check=check)) is MoveEnd.GONE
+
+
 def test_a_layer_is_waited_for(opened) -> None:
     rig = opened.rig
     source = rig.strip(i4(1))
