@@ -46,6 +46,9 @@ class Malformed(ValueError):  # noqa: N818  the name says what happened
     """Bytes that hold no record of the expected kind."""
 
 
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
+"""What decoders raise; the latter for what is nested a thousand deep, known fields or not."""
+
 _encoder = msgpack.Encoder()
 _parcels: msgpack.Decoder[Any] = msgpack.Decoder(Parcel)
 _hellos: msgpack.Decoder[Hello] = msgpack.Decoder(Hello)
@@ -71,7 +74,7 @@ def decode_parcel(payload: bytes) -> Parcel:
     """Read one frame between machines; raise `Malformed`."""
     try:
         parcel: Parcel = _parcels.decode(payload)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Malformed(str(error)) from error
     return parcel
 
@@ -80,7 +83,7 @@ def decode_hello(payload: bytes) -> Hello:
     """Read the first frame of a peer; raise `Malformed`."""
     try:
         return _hellos.decode(payload)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Malformed(str(error)) from error
 
 
@@ -88,6 +91,6 @@ def decode_event(payload: bytes) -> tuple[int, Event]:
     """Read one entry of a recording; raise `Malformed`."""
     try:
         now, event = _events.decode(payload)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Malformed(str(error)) from error
     return now, event

@@ -19,8 +19,8 @@ from tercet.runtime.identity import NONCE_BYTES, Identity, Side, nonce
 _STILL_HERE = encode(StillHere())
 HELLO_TIMEOUT_S = 5.0
 """A connection whose hello is not complete by then ends (the peer may be stopped)."""
-
-
+HELLO_BYTES_MAX = 4096
+"""Nobody may have more kept here before the proof."""
 BEAT_S = 1.0
 SILENT_LOOKS_MAX = 5
 """A host that sends nothing for so many beats is gone; it may be cut off rather than dead."""
@@ -64,6 +64,8 @@ class Connection:
         self._silent_looks = 0
         self._bytes_seen = 0
         self.frames = Frames(limits)
+        self.frames.frame_bytes_max = HELLO_BYTES_MAX
+        self._frame_bytes_max = limits.frame_bytes_max
         self._identity = identity
         self._side: Side = side
         self._owner = owner
@@ -130,6 +132,7 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         self.peer = peer
+        self.frames.frame_bytes_max = self._frame_bytes_max
         self.frames.on_frame = self._take
         if not self._owner.opened(self):
             self.abort()

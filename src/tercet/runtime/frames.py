@@ -30,10 +30,15 @@ class Frames(asyncio.Protocol):
         self._limits = limits
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rest = b""
+        self._rest = bytearray()
+        """The beginning of a frame."""
+        self._wanted = _PREFIX
+        """Bytes that the rest must have before it is worth a look."""
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._closing = False
+        self.frame_bytes_max = limits.frame_bytes_max
+        """May be less for a while: to who has not proved itself yet."""
         self.bytes_in = 0
         """So many have come: who looks twice sees whether the peer still sends."""
         self.on_open: Callable[[], None] = _nothing
@@ -44,32 +49,42 @@ class Frames(asyncio.Protocol):
         # uvloop's stream transports are none of asyncio's classes.
         self._transport = transport  # type: ignore[assignment]
         self._loop = asyncio.get_running_loop()
-        self.on_open()
+        if self._closing:
+            self._transport.abort()
+        else:
+            self.on_open()
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         if self._rest:
-            data = self._rest + data
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
+        self._wanted = _PREFIX
         start, size = 0, len(data)
         while size - start >= _PREFIX:
             length = int.from_bytes(data[start : start + _PREFIX], "little")
-            if length > self._limits.frame_bytes_max:
+            if length > self.frame_bytes_max:
                 self.abort()
                 return
             end = start + _PREFIX + length
             if end > size:
+                self._wanted = end - start
                 break
             if self._closing:
                 return
             self.on_frame(data[start + _PREFIX : end])
             start = end
-        self._rest = data[start:] if start < size else b""
+        self._rest += memoryview(data)[start:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._closing = True
         self._transport = None
         self._outgoing.clear()
+        self._rest.clear()
         self.on_end()
 
     def send(self, payload: bytes) -> None:
@@ -93,9 +108,9 @@ class Frames(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection now; what was not sent is lost."""
+        """End the connection now, or as soon as it is made; what was not sent is lost."""
+        self._closing = True
         if self._transport is not None:
-            self._closing = True
             self._transport.abort()
 
     def _flush(self) -> None:

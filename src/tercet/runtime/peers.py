@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tercet.base.errors import Invalid
 from tercet.base.ids import Address
 from tercet.messages.events import PeerGone, PeerJoined, Received
 from tercet.messages.wire import Message
@@ -31,6 +32,9 @@ class PeersConfig:
     """A dialer waits between these, doubling, until the peer answers again."""
     connections_max: int = 1024
     """Accepted connections at one time; more are closed at once (I6)."""
+    strangers_max: int = 64
+    """Those from other hosts that have not proved themselves, beside the former: for one more the
+    oldest ends."""
     limits: FrameLimits = field(default_factory=FrameLimits)
 
 
@@ -53,7 +57,8 @@ class Peers:
         self._config = config
         self._facts = facts
         self._open: dict[Address, Connection] = {}
-        self._accepted = 0
+        self._accepted: dict[Connection, None] = {}
+        self._strangers: dict[Connection, None] = {}
         self._servers: list[asyncio.Server] = []
         self._dialers: dict[str, asyncio.Task[None]] = {}
         self._closed = False
@@ -159,14 +164,27 @@ class Peers:
         connection = Connection(
             self._identity, "listen", _Accepted(self), self._config.limits, remote=remote
         )
-        self._accepted += 1
-        if self._accepted > self._config.connections_max:
-            connection.frames.on_open = connection.frames.abort
+        if remote:
+            if len(self._strangers) >= self._config.strangers_max:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.abort()
+            self._strangers[connection] = None
+        elif not self.admit(connection):
+            connection.abort()
         return connection.frames
 
-    def ended(self) -> None:
-        """Count one accepted connection less."""
-        self._accepted -= 1
+    def admit(self, connection: Connection) -> bool:
+        """Give an accepted connection one of the places, unless all are taken."""
+        self._strangers.pop(connection, None)
+        if connection not in self._accepted and len(self._accepted) < self._config.connections_max:
+            self._accepted[connection] = None
+        return connection in self._accepted
+
+    def ended(self, connection: Connection) -> None:
+        """An accepted connection is over, whether it had a place or not."""
+        self._strangers.pop(connection, None)
+        self._accepted.pop(connection, None)
 
     async def _keep(self, endpoint: str) -> None:
         loop = asyncio.get_running_loop()
@@ -179,8 +197,8 @@ class Peers:
             )
             try:
                 await connect(endpoint, lambda c=connection: c.frames)  # type: ignore[misc]
-            except OSError:  # TimeoutError too
-                pass
+            except (OSError, ValueError, Invalid):
+                pass  # nobody there, for now or (a name that makes no sense) for ever
             else:
                 await dialed.end
             if connection.peer is not None:
@@ -196,13 +214,13 @@ class _Accepted:
     peers: Peers
 
     def opened(self, connection: Connection) -> bool:
-        return self.peers.opened(connection)
+        return self.peers.admit(connection) and self.peers.opened(connection)
 
     def received(self, connection: Connection, parcel: Parcel) -> None:
         self.peers.received(connection, parcel)
 
     def closed(self, connection: Connection) -> None:
-        self.peers.ended()
+        self.peers.ended(connection)
         self.peers.closed(connection)
 
 

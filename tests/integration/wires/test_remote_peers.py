@@ -118,6 +118,57 @@ def test_who_does_not_know_the_secret_is_nobody() -> None:
     run(scene())  # type: ignore[arg-type]
 
 
+def test_strangers_fill_no_place_of_members() -> None:
+    async def scene() -> None:
+        head, host = Party(HEAD), Party(HOST)
+        head.peers = Peers(
+            Identity(HEAD, Epoch(1), b"of the cluster"),
+            head.events.append,
+            config=PeersConfig(connections_max=2, strangers_max=3),
+        )
+        door, endpoint = listener()
+        await head.peers.serve(door)
+        port = door.getsockname()[1]
+        strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        for reader, _ in strangers:  # each is greeted, the oldest are cut off
+            assert len(await reader.readexactly(36)) == 36
+        assert [await reader.read(1) for reader, _ in strangers[:2]] == [b"", b""]
+        host.peers.dial(endpoint)
+        await host.until(PeerJoined(peer=HEAD, epoch=Epoch(1)))
+        again = Party(Address("agent/c"))
+        again.peers.dial(endpoint)
+        await again.until(PeerJoined(peer=HEAD, epoch=Epoch(1)))
+        third = Party(Address("agent/d"))
+        third.peers.dial(endpoint)
+        await asyncio.sleep(0.2)
+        assert PeerJoined(peer=Address("agent/d"), epoch=Epoch(1)) not in head.events
+        await again.peers.close()  # its place is free
+        await third.until(PeerJoined(peer=HEAD, epoch=Epoch(1)))
+        for _, writer in strangers:
+            writer.close()
+        for party in (host, third, head):
+            await party.peers.close()
+
+    run(scene())  # type: ignore[arg-type]
+
+
+def test_an_endpoint_that_makes_no_sense_is_dialed_in_vain() -> None:
+    async def scene() -> None:
+        told: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        host = Party(HOST)
+        for endpoint in ("tcp:nowhere", "tcp:a..b:1", "tcp:\0:1", "unix:" + "x" * 200, ""):
+            host.peers.dial(endpoint)
+        await asyncio.sleep(0.2)
+        for endpoint in list(host.peers._dialers):
+            assert not host.peers._dialers[endpoint].done()
+            host.peers.hang_up(endpoint)
+        await host.peers.close()
+        assert told == []
+
+    run(scene())  # type: ignore[arg-type]
+
+
 def test_a_silent_partition_is_noticed_at_both_ends_and_heals(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Both ends live and no end is told: only beats that stay away say it."""
     monkeypatch.setattr(connection, "BEAT_S", 0.05)

@@ -7,8 +7,8 @@ from pipes import Pipe, exchange, turn
 import msgspec
 import pytest
 
-from tercet.base.ids import Address, Epoch, TaskId
-from tercet.messages.wire import CancelTask
+from tercet.base.ids import Address, Epoch, ExecutorId, TaskId
+from tercet.messages.wire import CancelTask, ExecutorGone
 from tercet.runtime.codec import Parcel, decode_hello, encode
 from tercet.runtime.connection import Connection, Peer
 from tercet.runtime.frames import FrameLimits
@@ -138,7 +138,25 @@ def test_a_changed_hello_is_not_believed(change: dict[str, object]) -> None:
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("garbage", [b"", b"GET / HTTP/1.1", b"\xc1" * 40])
+def test_nothing_that_is_longer_than_a_hello_is_kept_before_the_proof() -> None:
+    async def scene() -> None:
+        for side, identity in (("listen", FRONT), ("dial", EXECUTOR)):
+            end = End(identity, side)
+            end.frames.data_received((4097).to_bytes(4, "little"))
+            assert end.pipe.aborted
+        one, other = await meet(EXECUTOR, FRONT)
+        long = ExecutorGone(executor=ExecutorId(1), reason="x" * 100_000)
+        one.connection.send(long)
+        other.connection.send(long)
+        await exchange(one.frames, one.pipe, other.frames, other.pipe)
+        assert one.owner.parcels == other.owner.parcels == [long]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"GET / HTTP/1.1", b"\xc1" * 40, b"\x81\xa1z" + b"\x91" * 1100]
+)
 def test_garbage_ends_the_connection(garbage: bytes) -> None:
     async def scene() -> None:
         other = End(FRONT, "listen")

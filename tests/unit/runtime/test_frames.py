@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pipes import Pipe, turn
 from typing import Any
@@ -52,6 +53,48 @@ def test_a_frame_that_is_too_long_ends_the_connection() -> None:
         frames.data_received(frame(b"x" * 100) + frame(b"y" * 101))
         assert got == [b"x" * 100]
         assert pipe.aborted
+
+    run(body)
+
+
+def test_a_long_frame_in_small_pieces_is_put_together_once() -> None:
+    """What waits is not copied again with every piece: that would be 16 GiB here."""
+    size, step = 4 << 20, 500
+
+    async def body(frames: Frames, pipe: Pipe, got: list[bytes]) -> None:
+        frames.frame_bytes_max = size
+        stream = frame(bytes(size)) + frame(b"next")
+        started = time.process_time()
+        for start in range(0, len(stream), step):
+            frames.data_received(stream[start : start + step])
+        assert time.process_time() - started < 0.5
+        assert got == [bytes(size), b"next"]
+
+    run(body)
+
+
+def test_the_bound_may_grow_between_two_frames() -> None:
+    async def body(frames: Frames, pipe: Pipe, got: list[bytes]) -> None:
+        def heard(payload: bytes) -> None:
+            got.append(payload)
+            frames.frame_bytes_max = 100
+
+        frames.frame_bytes_max = 5
+        frames.on_frame = heard
+        frames.data_received(frame(b"hello") + frame(b"x" * 100))
+        assert got == [b"hello", b"x" * 100]
+
+    run(body)
+
+
+def test_a_connection_that_is_given_up_before_it_is_made_ends_at_once() -> None:
+    async def body(_: Frames, pipe: Pipe, got: list[bytes]) -> None:
+        frames = Frames(LIMITS)
+        frames.on_open = lambda: got.append(b"open")
+        frames.abort()
+        frames.connection_made(pipe)
+        assert pipe.aborted
+        assert got == []
 
     run(body)
 

@@ -9,6 +9,7 @@ from tercet.messages.plan import StepResult
 from tercet.messages.wire import (
     CancelTask,
     ExecutorGone,
+    Hello,
     Load,
     Members,
     SubmitTask,
@@ -74,6 +75,24 @@ def test_anything_else_is_malformed(data: bytes) -> None:
         decode_hello(data)
     with pytest.raises(Malformed):
         decode_event(data)
+
+
+@pytest.mark.parametrize("levels", [900, 1100, 100_000])
+def test_what_is_nested_too_deeply_is_malformed(levels: int) -> None:
+    """In a field that nobody knows, too: it is skipped level by level."""
+    nested = b"\x91" * levels + b"\xc0"
+    hello = Hello(protocol=1, sender=Address("a"), epoch=Epoch(1), nonce=b"", proof=b"")
+    with pytest.raises(Malformed):
+        decode_parcel(b"\x82" + encode(PARCELS[1])[1:5] + b"\xa1z" + nested)
+    with pytest.raises(Malformed):
+        decode_event(b"\x92\x01" + nested)
+    said = encode(hello)
+    more = bytes([said[0] + 1]) + said[1:] + b"\xa1z" + nested
+    if levels < 1000:
+        assert decode_hello(more) == hello
+    else:
+        with pytest.raises(Malformed):
+            decode_hello(more)
 
 
 def test_a_message_is_no_hello_and_no_event() -> None:
