@@ -1,57 +1,45 @@
 """Does routing need affinity when every executor reaches every block? `python -m
 benchmarks.peer_access TRACE`, in virtual time (docs/simulator.md), with the machines that serve.
 
-TRACE is a .jsonl(.gz) in Mooncake's form (kvcache-ai/Mooncake, FAST'25): timestamp (ms),
-input_length, output_length, hash_ids, one for each 512 tokens of the prompt. Times are pressed
-together until the executors cannot keep up, so that what ends in a second is what they can do.
+TRACE is in Mooncake's form (benchmarks.mooncake). Its requests come in their order, so many open at
+a time; the next one comes when one has ended: what ends in a second is what the executors can do.
 
 Each host has one executor that prefills and decodes, and, with a pool, a share of it. A token's KV
 is 4 KiB / 16 here instead of the some 300 KiB of a large model; links are slower by as much.
 """
 
-import gzip
+import gc
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from random import Random
 
 import click
 import msgspec
 
 from benchmarks.machine import heading
+from benchmarks.mooncake import PART_TOKENS, Line, read_trace, skewed
 from benchmarks.report import Bar, Table
 from tercet.base.ids import BLOCK_TOKENS
-from tercet.job_executor.config import Routing
+from tercet.job_executor.config import JobExecutorConfig, Routing
 from tercet.messages.effects import Effect, Fact
 from tercet.sim.arrivals import Arrival, TraceClients
 from tercet.sim.memories import CELL_BYTES
 from tercet.sim.run import Run
 from tercet.sim.scenario import ClusterSpec, NetworkSpec, Scenario, WorkloadSpec
+from tercet.sim.timeline import S
 
-PART_TOKENS = 512
 KV_SCALE = 1250
 """Bytes of a token's KV of a large model (320 KB) for one byte of ours."""
 LINK_GB = 12.5
 """GB a second between two hosts in one direction: 100 Gbit/s."""
 BUS_GB = 50.0
-ENDED_PART = 0.95
-"""Throughput is counted up to the end of so many: the last ones wait for the longest, not for
-room."""
-PEER_BAR = 0.97
+BEGIN_NS = 2 * S
+"""All executors are ready by then."""
+BOUNDS = {"recorded": 0.97, "skewed": 1.0}
 TITLES = {"recorded": "As recorded", "skewed": "Popularity skewed"}
 SKEWED_MAX = 4000
 """Requests of the skewed trace."""
-
-
-class Line(msgspec.Struct):
-    """One request of a trace."""
-
-    timestamp: float
-    input_length: int
-    output_length: int
-    hash_ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -59,11 +47,11 @@ class Size:
     """What serves."""
 
     hosts: int
-    speed: float
-    """Times of the trace pass so many times faster."""
-    local_tokens: int = 262_144
+    num_open: int
+    """Requests at a time, for each host."""
+    local_tokens: int = 1 << 20
     """KV that an executor has room for."""
-    pool_tokens: int = 524_288
+    pool_tokens: int = 2 << 20
     """KV that a host's share of the pool has room for."""
 
 
@@ -71,6 +59,8 @@ class Size:
 class Outcome:
     requests_per_s: float
     tokens_per_s: float
+    busy: float
+    """Part of the time in which executors computed."""
     first_token_s: float
     """Median, queues included."""
     hit: float
@@ -79,41 +69,16 @@ class Outcome:
     """Part of prompt tokens that came from the pool."""
 
 
-def read_trace(path: Path, count: int) -> list[Line]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        return [msgspec.json.decode(line, type=Line) for line in islice(file, count)]
-
-
-def arrivals(lines: Iterable[Line], speed: float) -> list[Arrival]:
+def arrivals(lines: Iterable[Line]) -> list[Arrival]:
     return [
         Arrival(
-            at=int(line.timestamp * 1e6 / speed),
+            at=BEGIN_NS,
             prompt_tokens=min(max(1, line.input_length), PART_TOKENS * len(line.hash_ids)),
             output_tokens=max(1, line.output_length),
             parts=tuple(line.hash_ids),
         )
         for line in lines
     ]
-
-
-def skewed(lines: list[Line], *, documents: int = 64, exponent: float = 1.1) -> list[Line]:
-    """The same times and lengths, but the first half of each prompt is one of a few documents,
-    chosen by Zipf's law.
-    """
-    rand = Random(7)
-    weights = [1 / (rank + 1) ** exponent for rank in range(documents)]
-    fresh = 1 << 40
-    made = []
-    for number, line in enumerate(lines):
-        parts = len(line.hash_ids)
-        document = rand.choices(range(documents), weights)[0]
-        common = [(1 << 30) + document * 10_000 + part for part in range(parts // 2)]
-        own = [fresh + number * 1000 + part for part in range(parts - len(common))]
-        made.append(
-            Line(line.timestamp, line.input_length, line.output_length, hash_ids=common + own)
-        )
-    return made
 
 
 def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scenario:
@@ -123,7 +88,7 @@ def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scena
         replicas=size.hosts,
         hosts=size.hosts,
         blocks=size.local_tokens // BLOCK_TOKENS,
-        slots=48,
+        slots=64,
         context_max=context,
         base_us=20_000.0,
         row_us=100.0,
@@ -132,6 +97,7 @@ def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scena
         layers=1,
         max_queued_jobs=1_000_000,
         max_waiting_tasks=1_000_000,
+        max_tasks_per_executor=JobExecutorConfig().max_tasks_per_executor,
         step_floor_ms=5000.0,
         check_contents=False,
         speculation="off",
@@ -141,7 +107,7 @@ def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scena
     return Scenario(
         name="peer_access",
         cluster=spec,
-        workload=WorkloadSpec(prompt_max=1, output_max=1),
+        workload=WorkloadSpec(prompt_max=1, output_max=1, stop_share=0.0, cancel_share=0.0),
         network=NetworkSpec(
             scale_out_mb=1000 * LINK_GB / KV_SCALE, scale_up_mb=1000 * BUS_GB / KV_SCALE
         ),
@@ -152,10 +118,13 @@ def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scena
 class Counts:
     """What facts of executors add up to."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: TraceClients, steady: range) -> None:
+        self._clients = clients
+        self._steady = steady
         self.prompt = 0.0
         self.cached = 0.0
-        self.fetched_bytes = 0.0
+        self.values = 0.0
+        self.step_s = 0.0
 
     def look(self, _: object, __: object, effects: list[Effect]) -> None:
         for effect in effects:
@@ -165,30 +134,34 @@ class Counts:
             if effect.name == "task.finished":
                 self.prompt += values["prompt_tokens"]
                 self.cached += values["cached_tokens"]
-            elif effect.name == "kv.moved":
-                self.fetched_bytes += values["bytes"]
+            elif effect.name == "pool.hits":
+                self.values += values["values"]
+            elif effect.name == "step.done" and len(self._clients.ended) in self._steady:
+                self.step_s += values["duration_s"]
 
 
-def play(trace: list[Arrival], plan: Scenario) -> Outcome:
-    """Run a trace to its end."""
-    run = Run(plan, 1, trace=trace, part_tokens=PART_TOKENS)
-    counts = Counts()
-    run.world.after_turn.append(counts.look)
-    run.go()
+def play(trace: list[Arrival], plan: Scenario, num_open: int) -> Outcome:
+    """Run a trace to its end; rates are of the time in which so many were open, from the first
+    generation of requests that ended to the last request that came.
+    """
+    run = Run(plan, 1, trace=trace, part_tokens=PART_TOKENS, num_open=num_open)
     clients = run.clients
     if not isinstance(clients, TraceClients):
         raise TypeError
-    ends = clients.ended_ns
-    last = int(len(ends) * ENDED_PART)
-    seconds = (ends[last - 1] - trace[0].at) / 1e9
-    tokens = sum(one.prompt_tokens + one.output_tokens for one in trace)
+    steady = range(num_open, len(trace) - num_open)
+    counts = Counts(clients, steady)
+    run.world.after_turn.append(counts.look)
+    run.go()
+    ended = clients.ended[steady.start : steady.stop]
+    seconds = (ended[-1].at - clients.ended[steady.start - 1].at) / 1e9
     firsts = sorted(clients.first_tokens_ns)
     return Outcome(
-        requests_per_s=last / seconds,
-        tokens_per_s=tokens * ENDED_PART / seconds,
+        requests_per_s=len(ended) / seconds,
+        tokens_per_s=sum(one.tokens for one in ended) / seconds,
+        busy=counts.step_s / seconds / plan.cluster.hosts,
         first_token_s=firsts[len(firsts) // 2] / 1e9,
         hit=counts.cached / counts.prompt,
-        pooled=counts.fetched_bytes * BLOCK_TOKENS / CELL_BYTES / counts.prompt,
+        pooled=PART_TOKENS * counts.values / counts.prompt,
     )
 
 
@@ -200,35 +173,83 @@ PLANS: Mapping[str, tuple[Routing, bool]] = {
 }
 
 
-def compare(lines: list[Line], size: Size, *, title: str, command: str) -> Table:
+def bars(rates: Mapping[str, float], part: str) -> tuple[Bar, ...]:
+    """Hold the least load with a pool to affinity, which knows of no pool or has one too."""
+    least = rates["least load, pool"]
+    return tuple(
+        Bar(
+            what=f"least load, pool, beside {best}",
+            value=least / rates[best],
+            bound=BOUNDS[part],
+            at_least=True,
+        )
+        for best in ("affinity, no pool", "affinity, pool")
+    )
+
+
+class Kept:
+    """Outcomes in a file, so that a run which was ended goes on where it was."""
+
+    def __init__(self, path: Path | None, setting: str) -> None:
+        self._path = path
+        self._setting = setting
+
+    def get(self, cell: str) -> Outcome | None:
+        if self._path is None or not self._path.exists():
+            return None
+        for line in self._path.read_bytes().splitlines():
+            name, outcome = msgspec.json.decode(line, type=tuple[str, Outcome])
+            if name == f"{self._setting}: {cell}":
+                return outcome
+        return None
+
+    def put(self, cell: str, outcome: Outcome) -> None:
+        if self._path is not None:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode((f"{self._setting}: {cell}", outcome)) + b"\n")
+
+
+def compare(lines: list[Line], size: Size, *, part: str, command: str, kept: Kept) -> Table:
     """One row for each way of routing, with and without a pool."""
-    trace = arrivals(lines, size.speed)
+    trace = arrivals(lines)
     context = 16 * -(-max(one.prompt_tokens + one.output_tokens + 1 for one in trace) // 16)
-    rows, outcomes = [], {}
+    rows, rates = [], {}
     for name, (routing, pool) in PLANS.items():
-        began = time.perf_counter()
-        one = play(trace, scenario(size, routing=routing, pool=pool, context=context))
-        outcomes[name] = one
-        took = time.perf_counter() - began
-        click.echo(f"... {title}: {name}: {one} took {took:.0f} s", err=True)
+        one = kept.get(f"{part}: {name}")
+        if one is None:
+            began = time.perf_counter()
+            plan = scenario(size, routing=routing, pool=pool, context=context)
+            one = play(trace, plan, size.hosts * size.num_open)
+            kept.put(f"{part}: {name}", one)
+            took = time.perf_counter() - began
+            click.echo(f"... {part}: {name}: {one} took {took:.0f} s", err=True)
+            gc.collect()
+        rates[name] = one.requests_per_s
         rows.append(
             (
                 name,
                 one.requests_per_s,
                 one.tokens_per_s / 1000,
+                100 * one.busy,
                 one.first_token_s,
                 100 * one.hit,
                 100 * one.pooled,
             )
         )
-    least, best = outcomes["least load, pool"], outcomes["affinity, no pool"]
-    share = least.requests_per_s / best.requests_per_s
     return Table(
-        title=title,
+        title=f"{TITLES[part]}: {len(lines)} requests, {size.hosts} hosts",
         command=command,
-        columns=("routing", "requests/s", "1000 tokens/s", "first token s", "hit %", "pool %"),
+        columns=(
+            "routing",
+            "requests/s",
+            "1000 tokens/s",
+            "busy %",
+            "first token s",
+            "hit %",
+            "pool %",
+        ),
         rows=rows,
-        bars=(Bar(what="of affinity's", value=share, bound=PEER_BAR, at_least=True),),
+        bars=bars(rates, part),
     )
 
 
@@ -236,21 +257,24 @@ def compare(lines: list[Line], size: Size, *, title: str, command: str) -> Table
 @click.argument("trace", type=click.Path(path_type=Path, exists=True))
 @click.option("--requests", default=1_000_000, help="At most so many.")
 @click.option("--hosts", default=32, show_default=True)
-@click.option("--speed", default=8.0, show_default=True, help="Times pass so much faster.")
-@click.option("--only", type=click.Choice(("skewed", "recorded")), help="This part alone.")
-def main(trace: Path, requests: int, hosts: int, *, speed: float, only: str | None) -> None:
+@click.option("--open", "num_open", default=48, show_default=True, help="Requests, for each host.")
+@click.option("--only", type=click.Choice(tuple(TITLES)), help="This part alone.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A file of outcomes, to go on from.")
+def main(
+    trace: Path, requests: int, hosts: int, num_open: int, *, only: str | None, keep: Path | None
+) -> None:
     """Replay a trace with each way of routing."""
+    gc.disable()  # millions of nodes that live to the end are not to be looked through
     lines = read_trace(trace, requests)
-    size = Size(hosts=hosts, speed=speed)
-    command = f"python -m benchmarks.peer_access {trace.name} --hosts {hosts} --speed {speed:g}"
+    size = Size(hosts=hosts, num_open=num_open)
+    command = f"python -m benchmarks.peer_access {trace.name} --hosts {hosts} --open {num_open}"
     click.echo("\n".join([*heading(), ""]))
     parts = {"skewed": skewed(lines[:SKEWED_MAX]), "recorded": lines}
-    for name, played in parts.items():
-        if only not in (None, name):
-            continue
-        title = f"{TITLES[name]}: {len(played)} requests, {hosts} hosts"
-        table = compare(played, size, title=title, command=command)
-        click.echo("\n".join(table.lines()))
+    for part, played in parts.items():
+        if only in (None, part):
+            kept = Kept(keep, f"{command}, {len(played)} requests")
+            table = compare(played, size, part=part, command=command, kept=kept)
+            click.echo("\n".join(table.lines()))
 
 
 if __name__ == "__main__":

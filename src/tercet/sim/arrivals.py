@@ -1,4 +1,5 @@
-"""Clients that play a trace: requests at given times, of given lengths, with parts in common.
+"""Clients that play a trace: requests of given lengths, with parts in common, at given times or so
+many at a time.
 
 parts   | 7 | 12 | 90 |     numbers: equal ones before equal ones are equal text
 '- part_tokens each, the last one cut to the length of the prompt
@@ -31,8 +32,20 @@ class Arrival:
     parts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One request that has ended."""
+
+    at: int
+    tokens: int
+    """Of prompt and output."""
+
+
 class TraceClients(Clients):
-    """Submits arrivals in their order; forgets each request when it has ended."""
+    """Submits arrivals in their order; forgets each request when it has ended.
+
+    With `num_open` times do not count: so many are open, and the next one comes when one has ended.
+    """
 
     def __init__(
         self,
@@ -42,26 +55,36 @@ class TraceClients(Clients):
         arrivals: Sequence[Arrival],
         *,
         part_tokens: int,
+        num_open: int = 0,
     ) -> None:
         super().__init__(timeline, spec, rand)
         self._arrivals = arrivals
         self._part_tokens = part_tokens
+        self._num_open = num_open
+        self._next: Callable[[], None] = _nothing
         self.first_tokens_ns: list[int] = []
         """Of each request, from its arrival."""
         self.num_jobs = 0
-        self.ended_ns: list[int] = []
-        """When each ended."""
+        self.ended: list[Ended] = []
 
     def arrive(self, fronts: Callable[[], list[tuple[Node, Ids]]]) -> None:
-        """Submit them all, each at its time."""
+        """Submit them all, each at its time or in its turn."""
+        first, count = self._arrivals[0].at, len(self._arrivals)
 
         def submit() -> None:
             node, ids = fronts()[0]
             self._submit(node, ids)
-            if self.num_submitted < len(self._arrivals):
+            if not self._num_open and self.num_submitted < count:
                 self._timeline.at(self._arrivals[self.num_submitted].at, submit)
 
-        self._timeline.at(self._arrivals[0].at, submit)
+        def follow() -> None:
+            if self.num_submitted < count:
+                submit()
+
+        for _ in range(min(self._num_open, count) or 1):
+            self._timeline.at(first, submit)
+        if self._num_open:
+            self._next = follow
 
     def output(self, front: Address, output: TaskOutput) -> None:
         job = job_of(output.task)
@@ -72,8 +95,10 @@ class TraceClients(Clients):
             self.first_tokens_ns.append(self._timeline.now - request.submitted)
         super().output(front, output)
         if not request.num_open:
-            self.ended_ns.append(self._timeline.now)
+            tokens = len(request.job.prompts[0]) + len(request.streams[output.task].tokens)
+            self.ended.append(Ended(self._timeline.now, tokens))
             del self.requests[job]
+            self._timeline.after(0, self._next)
 
     def _job(self, number: JobId) -> Job:
         arrival = self._arrivals[self.num_jobs]
@@ -99,3 +124,7 @@ def prompt_of(arrival: Arrival, part_tokens: int) -> tuple[int, ...]:
     places = np.arange(part_tokens, dtype=np.uint64)
     tokens = mixed(parts[:, None] * np.uint64(part_tokens) + places) % np.uint64(BYTES)
     return tuple(tokens.ravel()[: arrival.prompt_tokens].tolist())
+
+
+def _nothing() -> None:
+    """Times say when the next one comes."""

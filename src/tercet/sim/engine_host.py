@@ -22,6 +22,7 @@ from tercet.models.families.build import build
 from tercet.sim.arenas import Range
 from tercet.sim.checkers.blocks import BlockChecker
 from tercet.sim.checkers.contents import ContentChecker, Reads
+from tercet.sim.counted_engine import Counted, CountedEngine
 from tercet.sim.layer_clock import LayerClock
 from tercet.sim.node import Node
 from tercet.sim.scenario import ClusterSpec
@@ -65,6 +66,10 @@ class EngineHost:
             max_slots=spec.slots,
             clock=lambda: 0,
         )
+        self._counted = CountedEngine(
+            duration, memory=memory, max_slots=spec.slots, context_max=shape.context_max
+        )
+        """Instead of it where nobody looks."""
         self.memory = memory
         self.clock: LayerClock | None = None
         """Set by the host, once there is a process."""
@@ -105,11 +110,17 @@ class EngineHost:
         if self._swallows_poison(effect.plan):
             self.on_poison()
             return
-        started = self._engine.start(effect.plan)
-        duration = started.outputs.duration_ns if started.outputs is not None else 0
         timeline = node.world.timeline
         slow = self.slow_factor if timeline.now < self.slow_until else 1.0
-        reads = self._look(started, int(duration * slow)) if self._looks else None
+        started: Started | Counted
+        reads = None
+        if self._looks:
+            started = self._engine.start(effect.plan)
+            duration = started.outputs.duration_ns if started.outputs is not None else 0
+            reads = self._look(started, int(duration * slow))
+        else:
+            started = self._counted.start(effect.plan)
+            duration = started.duration_ns
 
         def end() -> None:
             if not node.alive or self.stuck:
@@ -137,7 +148,9 @@ class EngineHost:
             self.clock.begin(plan.step, duration, *contents.computes(started.seating))
         return reads
 
-    def _finish(self, started: Started, reads: Reads | None) -> StepResult:
+    def _finish(self, started: Started | Counted, reads: Reads | None) -> StepResult:
+        if isinstance(started, Counted):
+            return self._counted.finish(started)
         if self.clock is not None and reads is not None:
             self.clock.end()
         result = self._engine.finish(started)

@@ -68,8 +68,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Of all fronts together; 0: as many as fit its queue."""
     speculation: Literal["auto", "off"] = "auto"
     check_contents: bool = True
-    """Whether every block that a step reads is looked at (I3); false: large runs of good machines
-    are faster."""
+    """Whether every block that a step reads is looked at (I3); false: engines only count, and large
+    runs of good machines are faster."""
     layers: int = 2
     """Of the model: a block is one cell of 4 KiB for each."""
     way: WayChoice = "auto"
