@@ -9,6 +9,7 @@ least loaded one does without any of this.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from tercet.base.ids import BLOCK_TOKENS, ExecutorId
 from tercet.cache.identity import keys_of, root_key
@@ -56,7 +57,7 @@ class PrefixAffinity:
         for key in reversed(keys):  # so that the end of a prefix goes before its beginning
             there.pop(key, None)
             there[key] = None
-        for key in list(there)[: max(0, len(there) - num_blocks)]:
+        for key in list(islice(there, max(0, len(there) - num_blocks))):
             del there[key]
 
     def gone(self, executor: ExecutorId) -> None:
