@@ -57,15 +57,18 @@ class Served:
 
 @contextlib.contextmanager
 def serving(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    command: Sequence[str] = ("serve",),
 ) -> Iterator[Served]:
     """Serve for as long as the context lasts; nothing of the tree is left after it."""
     port = free_port()
-    command = [TERCET, "serve", *arguments, "--port", str(port), "--shutdown-timeout", "2"]
+    whole = [TERCET, *command, *arguments, "--port", str(port), "--shutdown-timeout", "2"]
     with tempfile.TemporaryFile("w+") as log:
         began = time.perf_counter()
         process = subprocess.Popen(
-            command,
+            whole,
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
