@@ -50,7 +50,7 @@ class Frames(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self._loop = asyncio.get_running_loop()
         if self._closing:
-            self._transport.abort()
+            self.abort()
         else:
             self.on_open()
 

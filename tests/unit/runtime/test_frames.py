@@ -58,8 +58,8 @@ def test_a_frame_that_is_too_long_ends_the_connection() -> None:
 
 
 def test_a_long_frame_in_small_pieces_is_put_together_once() -> None:
-    """What waits is not copied again with every piece: that would be 16 GiB here."""
-    size, step = 4 << 20, 500
+    """What waits is not copied again with every piece: that would be 64 GiB here."""
+    size, step = 8 << 20, 500
 
     async def body(frames: Frames, pipe: Pipe, got: list[bytes]) -> None:
         frames.frame_bytes_max = size
@@ -67,7 +67,7 @@ def test_a_long_frame_in_small_pieces_is_put_together_once() -> None:
         started = time.process_time()
         for start in range(0, len(stream), step):
             frames.data_received(stream[start : start + step])
-        assert time.process_time() - started < 0.5
+        assert time.process_time() - started < 1.0
         assert got == [bytes(size), b"next"]
 
     run(body)
