@@ -31,6 +31,8 @@ class FakePool:
         """(namespace, key) -> units, one a block."""
         self.notes: dict[tuple[int, int], tuple[int, ...] | None] = {}
         self.lost: dict[bytes, None] = {}
+        self.refuses = False
+        """Every put."""
         self.asked: dict[tuple[str, int], PoolFind] = {}
         self.num_units = 0
 
@@ -66,6 +68,8 @@ class FakePool:
 
     def _put(self, message, engine):
         stored = 0
+        if self.refuses:
+            return stored
         for key, value in zip(self._keys(message.keys), message.values, strict=True):
             blocks = integers(value.source.units)
             lives = integers(value.source.lives, "I")

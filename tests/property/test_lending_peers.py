@@ -142,7 +142,10 @@ class PeerRules(RuleBasedStateMachine):
             (self.world.cut if how == "cut" else self.world.link)(one, other)
 
     @precondition(lambda self: self.world.pool is not None)
-    @rule(pick=PICK, what=st.sampled_from(["cut", "link", "link", "lose", "forget"]))
+    @rule(
+        pick=PICK,
+        what=st.sampled_from(["cut", "link", "link", "lose", "forget", "refuse", "take"]),
+    )
     def pool(self, pick, what):
         """The agent goes and comes; values cannot be read any more, or were driven out."""
         names, pool = list(self.world.peers), self.world.pool
@@ -150,6 +153,8 @@ class PeerRules(RuleBasedStateMachine):
             self.world.cut(AGENT, names[pick % 4])
         elif what == "link":
             self.world.link(AGENT, names[pick % 4])
+        elif what in ("refuse", "take"):
+            pool.refuses = what == "refuse"
         elif pool.values:
             namespace, key = list(pool.values)[pick % len(pool.values)]
             if what == "lose":

@@ -126,14 +126,12 @@ class Calls(RuleBasedStateMachine):
     def swap(self, most):
         wanted = list(self.there)[::2]
         cached = self.rtc.cache.pool.in_order_of_use(most)
-        for namespace, tokens in self.rtc.swap_plan(wanted, num_blocks=most):
-            last = self.rtc.cache.keys_for(namespace, tokens, VALUE)[-1]
-            assert last in wanted
-            assert last not in self.rtc.copies
-            holding = self.rtc.cache.hold(namespace, tokens + array("i", [0]))
-            assert len(holding.table) == len(tokens) // 16
-            assert holding.table[-1] in cached
-            self.holdings.append((holding, tokens))
+        for namespace, store in self.rtc.swap_plan(wanted, num_blocks=most):
+            assert not namespace
+            assert store.key in wanted
+            assert store.key not in self.rtc.copies
+            assert len(store.units) == len(store.lives) == 4 * VALUE // 16
+            assert array("i", store.units)[-1] in cached
 
     @invariant()
     def what_is_found_came_and_what_is_held_is_counted(self):

@@ -25,7 +25,7 @@ is always a leaf: eviction is O(1) and never searches.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -187,18 +187,13 @@ class Cache:
             keys.append(key)
         return keys[step - 1 :: step]
 
-    def oldest_paths(self, num_blocks: int) -> list[tuple[str, list[Node]]]:
-        """Give the paths, from the root, to the next blocks to be evicted, next to go first, with
-        their namespaces; none that is a part of one before it.
-        """
-        paths = []
-        covered: dict[BlockId, None] = {}
-        for block in self.pool.in_order_of_use(num_blocks):
-            if block not in covered:
-                namespace, path = self._tree.path_to(block)
-                covered.update(dict.fromkeys(node.block for node in path))
-                paths.append((namespace, path))
-        return paths
+    def oldest(self, num_blocks: int) -> Iterator[Node]:
+        """Go through the next blocks to be evicted, next to go first."""
+        return (self._tree.node_of(block) for block in self.pool.in_order_of_use(num_blocks))
+
+    def path_to(self, node: Node) -> tuple[str, list[Node]]:
+        """Give the namespace of an indexed block and the path to it from the first block on."""
+        return self._tree.path_to(node)
 
     def index(self, holding: Holding, tokens: "array[int]", *, computed: int) -> None:
         """Let others find the blocks that the first `computed` tokens fill."""

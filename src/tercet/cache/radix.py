@@ -59,10 +59,9 @@ class RadixTree:
         """Give the node that names the block."""
         return self._nodes[block]
 
-    def path_to(self, block: BlockId) -> tuple[str, list[Node]]:
-        """Give the namespace of a block and the nodes from the root to it."""
+    def path_to(self, node: Node) -> tuple[str, list[Node]]:
+        """Give the namespace of a node and the nodes from behind the root to it."""
         path: list[Node] = []
-        node = self._nodes[block]
         while node.parent is not None:
             path.append(node)
             node = node.parent

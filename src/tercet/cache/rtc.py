@@ -260,28 +260,16 @@ class Rtc:
 
     def swap_plan(
         self, wanted: Container[bytes], *, num_blocks: int
-    ) -> "list[tuple[str, array[int]]]":
-        """Give sequences (namespace, tokens) that end with a value which is wanted, loses its last
-        block with the next evictions and is, as far as is known, nowhere else; next to go first.
-        Whoever holds them copies them as if they had just been computed.
+    ) -> Iterator[tuple[str, Store]]:
+        """Give the values (with their namespaces) that are wanted, lose their last block with the
+        next evictions and are, as far as is known, nowhere else; next to go first.
         """
-        going = dict.fromkeys(self.cache.pool.in_order_of_use(num_blocks))
-        found: list[tuple[str, array[int]]] = []
-        seen: dict[bytes, None] = {}
-        for namespace, path in self.cache.oldest_paths(num_blocks):
-            values = path[self._per_value - 1 :: self._per_value]
-            missing = [
-                place
-                for place, node in enumerate(values, 1)
-                if node.block in going and node.key in wanted
-                if node.key not in self.copies and node.key not in seen
-            ]
-            if missing:
-                seen.update(dict.fromkeys(node.key for node in values))
-                nodes = path[: missing[-1] * self._per_value]
-                tokens = array("i", b"".join(node.content for node in nodes))
-                found.append((namespace, tokens))
-        return found
+        for node in self.cache.oldest(num_blocks):
+            if node.key in wanted and node.key not in self.copies:
+                namespace, path = self.cache.path_to(node)
+                if len(path) % self._per_value == 0:
+                    blocks = [one.block for one in path[-self._per_value :]]
+                    yield namespace, self._store(node.key, blocks)
 
     def _store(self, key: bytes, blocks: Sequence[BlockId]) -> Store:
         units, lives = self.cache.refs(blocks)

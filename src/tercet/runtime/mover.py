@@ -1,19 +1,19 @@
 """Carries out moves and sums beside the event loop, by the wire that reaches the source.
 
-    Move, Sum (loop) --> queue --> threads: wire.carry, sums --> Moved, Summed (loop)
+    Move, Sum (loop) --> a lane of its threads: wire.carry, sums --> Moved, Summed (loop)
 
-Moves that wait for a layer of the source's step wait in threads of their own, and so do those to
-and from a disk, which may be slow or hang: they must not hold up the others.
+Copies within the host and sums have threads of their own, and so has a disk. What waits for others
+does so in lanes: two moves at a time from one host, four that wait for the layers of one lender.
+A host that is frozen, a disk that hangs and a step that never comes hold up nobody else.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from tercet.messages.effects import Move, Sum
 from tercet.messages.events import Moved, MoveEnd, Summed
-from tercet.runtime.supervise import OrStop
+from tercet.runtime.lanes import Lanes
 from tercet.wires.contract import Plane, Wire, WireFailure
 from tercet.wires.fences import begin_lives
 from tercet.wires.regions import Regions
@@ -21,10 +21,15 @@ from tercet.wires.sums import fold_of
 
 MoverEvent = Moved | Summed
 THREADS = 2
-"""Copies at a time: more only take turns at the memory."""
-WAITING_THREADS = 4
+"""Copies within the host at a time: more only take turns at the memory."""
 DISK_THREADS = 4
 """Enough for a disk to be busy while what it gave is summed."""
+FAR_THREADS = 48
+"""For all that waits for others."""
+PER_HOST = 2
+"""Moves at a time from one host: one on its way while the next is asked for."""
+PER_LENDER = 4
+"""Moves at a time that wait for the layers of one lender."""
 QUEUE_MAX = 65_536
 """Moves and sums that wait; one more has failed at once (I6)."""
 
@@ -44,29 +49,37 @@ class Mover:
         self._wires = wires
         self._deliver = deliver
         self._loop = loop
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mover")
-        self._waiting = ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="layers")
-        self._disk: ThreadPoolExecutor | None = None
-        if any(wire.plane is Plane.STORAGE for wire in wires):
-            self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self._near = Lanes(THREADS, self._done, loop=loop, name="mover")
+        self._far = Lanes(FAR_THREADS, self._done, loop=loop, name="far")
+        self._disk = Lanes(DISK_THREADS, self._done, loop=loop, name="disk")
         self._num_queued = 0
 
     def move(self, effect: Move) -> None:
         """`Moved` follows, in the loop."""
+
+        def late() -> Moved:
+            return Moved(ticket=effect.ticket, end=MoveEnd.LATE)
+
         if self._num_queued >= QUEUE_MAX:
-            late = Moved(ticket=effect.ticket, end=MoveEnd.LATE)
-            self._loop.call_soon(self._deliver, late)
+            self._loop.call_soon(self._deliver, late())
             return
         self._num_queued += 1
-        self._threads_for(effect).submit(self._run, lambda: self._carry(effect))
+        lanes, lane, width = self._lane_for(effect)
+        lanes.submit(
+            lane, lambda: self._carry(effect), width=width, late=late, deadline=effect.deadline
+        )
 
-    def _threads_for(self, move: Move) -> ThreadPoolExecutor:
+    def _lane_for(self, move: Move) -> tuple[Lanes[MoverEvent], str, int]:
+        """Give whose threads carry a move, its lane and how many of the lane run at a time."""
         if move.step:
-            return self._waiting
-        wire = self._wire_of(move) if self._disk is not None else None
-        if self._disk is not None and wire is not None and wire.plane is Plane.STORAGE:
-            return self._disk
-        return self._threads
+            return self._far, move.source.memory, PER_LENDER
+        wire = self._wire_of(move)
+        plane = Plane.SCALE_UP if wire is None else wire.plane
+        if plane is Plane.STORAGE:
+            return self._disk, "disk", DISK_THREADS
+        if plane is Plane.SCALE_OUT:
+            return self._far, move.source.memory.partition("/")[0], PER_HOST
+        return self._near, "near", THREADS
 
     def _wire_of(self, move: Move) -> Wire | None:
         return next((one for one in self._wires if one.reaches(move)), None)
@@ -74,12 +87,11 @@ class Mover:
     def sum(self, effect: Sum) -> None:
         """`Summed` follows, in the loop."""
         self._num_queued += 1
-        self._threads.submit(self._run, lambda: self._sum(effect))
 
-    def _run(self, work: Callable[[], MoverEvent]) -> None:
-        with OrStop(lambda: "a move broke down"):
-            event = work()
-        self._loop.call_soon_threadsafe(self._done, event)
+        def work() -> Summed:
+            return self._sum(effect)
+
+        self._near.submit("near", work, width=THREADS, late=work)
 
     def _done(self, event: MoverEvent) -> None:
         self._num_queued -= 1

@@ -103,7 +103,7 @@ class Partners:
     def num_holding(self) -> int:
         """Leases and fetches that hold blocks."""
         outside = self.lender.num_lent + self.asker.book.num_holding
-        return outside + self.rtc.num_populates + len(self.storer)
+        return outside + self.rtc.num_populates + self.storer.num_holding
 
     def give_back(self) -> bool:
         """Free the newest blocks that are only reserved."""

@@ -224,6 +224,7 @@ class Populator:
         name = populate.run.name
         out.append(Fact(name="kv.moved", values=values, labels=labels, cause=name))
         if good:
+            populate.until = now + self._patience_ns
             hit = (("tier", SOURCES[tier].lower()),)
             out.append(Fact(name="pool.hits", values=(("values", 1.0),), labels=hit, cause=name))
         if not good or (populate.next >= populate.wanted and not populate.num_moving):
@@ -234,9 +235,9 @@ class Populator:
         """Wait no longer for who is silent."""
         for populate in list(self._all.values()):
             if not populate.over and now >= populate.until:
-                populate.limit = populate.next
+                populate.limit = min(populate.limit, populate.next)
                 self._arrived(populate, now)
-                self._look(populate, out, late=True)
+                self._leave(populate, out)  # what is under way still may come, for others
 
     def gone(self, peer: Address, out: list[Effect]) -> None:
         """The agent is away: nothing more will be told."""

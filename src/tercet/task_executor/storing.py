@@ -3,7 +3,8 @@
     prompt computed ──▶ blocks held once more ──Sum──▶ checks ──PoolPut──▶ PoolStored, or too late
         │ no room or no agent for that now                                     ├─▶ blocks given back
         └─▶ OWED ◀──────────────────────── not stored ─────────────────────────┘
-              └── swap: about to be evicted, and nowhere else ──▶ blocks held once more ...
+              └── swap: about to be evicted, and nowhere else ──Sum──▶ ... once; nothing is held:
+                  whoever reads too late finds other lives
 
 Only whole values of the prompt: what was generated, reasoning included, is not stored. What is
 known to be there already is not offered again.
@@ -13,10 +14,11 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from tercet.base.ids import BLOCK_TOKENS, Address, BlockId
 from tercet.cache.cache import Holding
-from tercet.cache.rtc import Rtc
+from tercet.cache.rtc import Rtc, Store
 from tercet.messages.effects import Effect, Fact, Send, Sum
 from tercet.messages.events import Summed
 from tercet.messages.kv import PoolPut, PoolStored, PoolValue, Strip
@@ -31,8 +33,11 @@ OWED_MAX = 4096
 SWAP_SHARE = 1 / 4
 SWAP_MAX = 256
 """Blocks that are about to be evicted: so many of an arena, or fewer than that."""
+SWAP_VALUES = 16
+"""At a time."""
 POOL = "pool"
 """The place that copies are known in: which tier and host, the agents know."""
+_NOTHING = array("i")
 _ONE_MORE = array("i", [0])
 """A hit leaves one token to compute; here none has to be left."""
 
@@ -45,8 +50,8 @@ class _Store:
     namespace: str
     keys: list[bytes]
     strips: list[Strip]
-    held: Holding
-    prompt: "array[int]"
+    held: Holding | None
+    """None: a swap."""
     until: int
     name: str
 
@@ -82,10 +87,16 @@ class Storer:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def num_holding(self) -> int:
+        """Those that hold blocks."""
+        return sum(one.held is not None for one in self._all.values())
+
     def held_blocks(self) -> Iterator[BlockId]:
         """Go through the blocks that stores hold."""
         for store in self._all.values():
-            yield from store.held.table
+            if store.held is not None:
+                yield from store.held.table
 
     def offer(self, run: TaskRun, now: int, out: list[Effect]) -> None:
         """Store the full values of a prompt that is computed, unless they are known to be there."""
@@ -109,11 +120,13 @@ class Storer:
         if cache.pool.num_free > self._ahead or not self._may_store(agent):
             return
         self._swap_at = cache.num_evictions + (self._ahead + 1) // 2
-        for namespace, tokens in self._rtc.swap_plan(self._owed, num_blocks=self._ahead):
-            if not self._may_store(agent):
-                self._swap_at = 0  # the rest as soon as one of these is stored
-                return
-            self._store(namespace, tokens, "swap", now=now, out=out)
+        going: dict[str, list[Store]] = {}
+        plan = self._rtc.swap_plan(self._owed, num_blocks=self._ahead)
+        for namespace, one in islice(plan, SWAP_VALUES):
+            going.setdefault(namespace, []).append(one)
+        for namespace, stores in going.items():
+            if self._may_store(agent):
+                self._begin(namespace, stores, None, name="swap", now=now, out=out)
 
     def _may_store(self, agent: Address) -> bool:
         return len(self._all) < self._max_stores and self._connected(agent)
@@ -127,16 +140,29 @@ class Storer:
     def _store(
         self, namespace: str, tokens: "array[int]", name: str, *, now: int, out: list[Effect]
     ) -> None:
-        """Hold the values of computed tokens that are nowhere else, and have them summed."""
+        """Hold the values of computed tokens that are nowhere else."""
         # The path in the index and not the task's own blocks: another task may have computed the
         # same ones first, and whoever holds a block of the index holds its ancestors there.
         cache = self._rtc.cache
         held = cache.hold(namespace, tokens + _ONE_MORE)
         computed = min(len(tokens), BLOCK_TOKENS * len(held.table))
         stores = self._rtc.copy(held, tokens, computed=computed)
-        if not stores:
+        if stores:
+            self._begin(namespace, stores, held, name=name, now=now, out=out)
+        else:
             cache.release(held, tokens, computed=0, index=False)
-            return
+
+    def _begin(
+        self,
+        namespace: str,
+        stores: list[Store],
+        held: Holding | None,
+        *,
+        name: str,
+        now: int,
+        out: list[Effect],
+    ) -> None:
+        """Have values summed; the pool hears of them then."""
         reach = self._capacity.reach
         self._next += 1
         store = _Store(
@@ -145,7 +171,6 @@ class Storer:
             keys=[one.key for one in stores],
             strips=[strip_at(reach, one.units, one.lives) for one in stores],
             held=held,
-            prompt=tokens,
             until=now + self._patience_ns,
             name=name,
         )
@@ -163,9 +188,10 @@ class Storer:
         """
         if not self._all:
             return False
-        store = next(reversed(self._all.values()))
-        self._owe(store.keys)
-        self._end(store)
+        store = next((one for one in reversed(self._all.values()) if one.held), None)
+        if store is None:
+            return False
+        self._fail(store)
         return True
 
     def owns(self, ticket: int) -> bool:
@@ -196,7 +222,7 @@ class Storer:
         if message.stored == len(store.keys):
             for key in store.keys:
                 self._rtc.copies.note(key, POOL)
-        else:
+        elif store.held is not None:
             self._owe(store.keys)
         values = (("offered", float(len(store.keys))), ("stored", float(message.stored)))
         out.append(Fact(name="pool.offered", values=values, cause=store.name))
@@ -207,16 +233,21 @@ class Storer:
         if peer == self._capacity.agent:
             self._rtc.copies.forget()
             for store in list(self._all.values()):
-                self._owe(store.keys)
-                self._end(store)
+                self._fail(store)
 
     def woke(self, now: int) -> None:
         """Hold blocks for nobody who is silent: a late read finds other lives."""
         for store in list(self._all.values()):
             if now >= store.until:
-                self._owe(store.keys)
-                self._end(store)
+                self._fail(store)
+
+    def _fail(self, store: _Store) -> None:
+        """It was not stored; what is swapped out is tried once."""
+        if store.held is not None:
+            self._owe(store.keys)
+        self._end(store)
 
     def _end(self, store: _Store) -> None:
         del self._all[store.number]
-        self._scheduler.cache.release(store.held, store.prompt, computed=0, index=False)
+        if store.held is not None:
+            self._rtc.cache.release(store.held, _NOTHING, computed=0, index=False)

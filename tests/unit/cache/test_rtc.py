@@ -124,12 +124,19 @@ def test_what_is_about_to_go_is_swapped_out_first():
     first, second = rtc.cache.keys_for("", old, VALUE)
     (third,) = rtc.cache.keys_for("", new, VALUE)
     wanted = {first, second, third}
-    assert rtc.swap_plan(wanted, num_blocks=4) == [("", old[: 2 * VALUE])]
-    assert rtc.swap_plan({first}, num_blocks=4) == [("", old[:VALUE])]
-    assert rtc.swap_plan(wanted, num_blocks=99) == [("", old[: 2 * VALUE]), ("", new[:VALUE])]
+
+    def plan(wanted, num_blocks):
+        return [store.key for _, store in rtc.swap_plan(wanted, num_blocks=num_blocks)]
+
+    assert plan(wanted, 4) == [second, first]
+    assert plan(wanted, 2) == [second]
+    assert plan({first}, 4) == [first]
+    assert plan(wanted, 99) == [second, first, third]
+    _, store = next(rtc.swap_plan(wanted, num_blocks=1))
+    assert len(store.units) == 4 * 2, "the whole value, though one block of it is the next to go"
     _stored(rtc, old)
-    assert rtc.swap_plan(wanted, num_blocks=99) == [("", new[:VALUE])]
-    assert rtc.swap_plan((), num_blocks=99) == []
+    assert plan(wanted, 99) == [third]
+    assert plan((), 99) == []
 
 
 def test_branches_about_to_go_are_swapped_apart_and_by_namespace():
@@ -139,9 +146,9 @@ def test_branches_about_to_go_are_swapped_apart_and_by_namespace():
     for namespace, tokens in (("", one), ("", other), ("tenant", one)):
         rtc.free(_computed(rtc, tokens, namespace), tokens, computed=len(tokens))
         wanted.update(rtc.cache.keys_for(namespace, tokens, VALUE))
-    plan = rtc.swap_plan(wanted, num_blocks=99)
-    assert [namespace for namespace, _ in plan] == ["", "", "tenant"]
-    assert [tokens for _, tokens in plan] == [one[:64], other[:64], one[:64]]
+    plan = list(rtc.swap_plan(wanted, num_blocks=99))
+    assert [namespace for namespace, _ in plan] == ["", "", "", "tenant", "tenant"]
+    assert sorted(store.key for _, store in plan) == sorted(wanted)
 
 
 def test_tasks_that_wait_are_prefetched_while_there_is_room():

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -100,6 +101,73 @@ def test_moves_that_wait_for_a_layer_hold_up_nobody():
     heard, _ = carried(waiting + others, wire, then=go_on)
     assert sorted(event.ticket for event in heard[:6]) == [100, 101, 102, 103, 104, 105]
     assert sorted(event.ticket for event in heard[6:]) == list(range(12))
+
+
+class FarWire(Wire):
+    """To hosts of which some are frozen: nothing comes of what is asked of them."""
+
+    name = "tcp"
+    plane = Plane.SCALE_OUT
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def reaches(self, move):
+        return not move.source.memory.startswith("h/")
+
+    def carry(self, move):
+        self.asked.append(move.ticket)
+        if move.source.memory.startswith("frozen"):
+            assert self.layer.wait(20)
+        return super().carry(move)
+
+
+def test_a_frozen_host_holds_up_neither_copies_here_nor_other_hosts():
+    near, far = Wire(), FarWire()
+    frozen = [move(n, Strip("frozen/dram/0", 0, 64, 64, UNITS)) for n in range(8)]
+    others = [move(100 + n, Strip("b/dram/0", 0, 64, 64, UNITS)) for n in range(3)]
+    here = [move(200 + n) for n in range(3)]
+
+    def go_on(heard):
+        if len(heard) == 6:
+            assert sum(ticket < 100 for ticket in far.asked) == module.PER_HOST
+            far.layer.set()
+
+    heard, _ = carried(frozen + others + here, (near, far), then=go_on)
+    assert sorted(event.ticket for event in heard[:6]) == [100, 101, 102, 200, 201, 202]
+    assert sorted(event.ticket for event in heard[6:]) == list(range(8))
+
+
+def test_what_waits_in_line_is_late_at_its_deadline_and_was_not_begun():
+    far = FarWire()
+    soon = time.monotonic_ns() + 50_000_000
+    frozen = [move(n, Strip("frozen/dram/0", 0, 64, 64, UNITS)) for n in range(module.PER_HOST)]
+    behind = [move(10, Strip("frozen/dram/0", 0, 64, 64, UNITS), deadline=soon)]
+
+    def go_on(heard):
+        if heard[-1].ticket == 10:
+            assert heard[-1] == Moved(ticket=10, end=MoveEnd.LATE)
+            far.layer.set()
+
+    heard, _ = carried(frozen + behind, (far,), then=go_on)
+    assert heard[0].ticket == 10
+    assert far.asked == list(range(module.PER_HOST))
+
+
+def test_waiting_for_the_layers_of_one_lender_holds_up_no_other():
+    wire = Wire()
+    far = FarWire()
+    slow = [move(n, step=3, layer=1) for n in range(6)]
+    others = [move(100 + n, Strip("b/kv/2", 0, 64, 64, UNITS), step=1, layer=1) for n in range(2)]
+    far.carry = lambda move: Done(size=1, duration_ns=1, fold=None)
+
+    def go_on(heard):
+        if len(heard) == 2:
+            wire.layer.set()
+
+    heard, _ = carried(slow + others, (wire, far), then=go_on)
+    assert sorted(event.ticket for event in heard[:2]) == [100, 101]
 
 
 def test_more_than_the_bound_fail_at_once(monkeypatch):

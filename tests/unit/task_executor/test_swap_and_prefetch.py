@@ -60,6 +60,20 @@ def test_prompts_computed_while_the_agent_was_away_are_stored_before_they_are_ev
     house.quiet()
 
 
+def test_what_a_pool_refuses_is_offered_again_once_and_no_more() -> None:
+    house = world(num_blocks=40)
+    house.pool.refuses = True
+    for number, letter in enumerate(range(11, 31), 1):
+        run(house, letter, first=number)
+    offered = sum(dict(fact.values)["offered"] for fact in house.facts_of("pool.offered"))
+    assert 20 * VALUE_BLOCKS < offered <= 2 * 20 * VALUE_BLOCKS
+    house.pass_time(10**9)
+    house.settle()
+    again = sum(dict(fact.values)["offered"] for fact in house.facts_of("pool.offered"))
+    assert again == offered
+    house.quiet()
+
+
 def test_what_was_generated_is_not_swapped_out() -> None:
     house = world(num_blocks=24)
     house.submit(task(1, prompt(11, 40), new=80), ONE)
@@ -101,6 +115,24 @@ def test_a_task_that_found_no_room_gets_its_values_while_it_waits() -> None:
         house.verify(number)
     assert house.cached[4] == 96
     house.quiet()
+
+
+def test_a_value_that_does_not_come_is_waited_for_no_longer_than_silence_lasts() -> None:
+    """Its host is frozen: the copy ends much later. Meanwhile the task computes."""
+    house = World({1: Role.COLOCATED, 2: Role.COLOCATED}, pool=True, populate="always")
+    run(house, 11, tokens=97)
+    house.submit(task(2, prompt(11, 97), new=2), OTHER)
+    other = house.peers[OTHER]
+    while not other.moves:
+        house.deliver()
+    frozen, other.moves = other.moves, []
+    house.pass_time(6 * 10**9)
+    house.settle()
+    house.verify(2)
+    assert other.machine.partners.rtc.num_populates == 1, "what is written to stays reserved"
+    other.moves = frozen
+    house.quiet()
+    assert other.machine.partners.rtc.num_populates == 0
 
 
 def _finds_of(house: World, act) -> int:
