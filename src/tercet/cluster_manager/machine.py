@@ -33,6 +33,7 @@ from tercet.messages.wire import (
     HostRefused,
     Members,
     StartExecutor,
+    StartWaits,
     StopExecutor,
 )
 
@@ -98,7 +99,7 @@ class ClusterManager:
         """Those that can take tasks, by id."""
         return self._roster.ready
 
-    def on(self, event: ClusterManagerEvent, now: int) -> list[Effect]:  # noqa: C901  one case each
+    def on(self, event: ClusterManagerEvent, now: int) -> list[Effect]:  # noqa: C901, PLR0912  one case each
         """Take one event and reconcile; the work is bounded by members, agents and fronts."""
         out: list[Effect] = []
         match event:
@@ -113,6 +114,8 @@ class ClusterManager:
                     if member.state is MemberState.STARTING:
                         self._start_failed(member, gone.reason, now)
                     self._bury(member, gone.reason, out)
+            case Received(message=StartWaits(executor=executor)):
+                self._roster.start_waits(executor, now)
             case PeerJoined():
                 self._joined(event, out)
             case PeerGone():

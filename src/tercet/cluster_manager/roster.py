@@ -101,6 +101,12 @@ class Roster:
         members = self.members.values()
         return sum(m.state is MemberState.STARTING and m.model is None for m in members)
 
+    def start_waits(self, executor: ExecutorId, now: int) -> None:
+        """The patience with a start begins when what it waits for is there."""
+        member = self.members.get(executor)
+        if member is not None and member.state is MemberState.STARTING:
+            member.since = now
+
     def active(self, model: str, role: Role) -> list[Member]:
         """Those of a kind that serve or will, oldest first."""
         return [

@@ -152,6 +152,14 @@ class AgentReport(Struct, frozen=True, kw_only=True, tag=True):
     host: Host | None = None
 
 
+class StartWaits(Struct, frozen=True, kw_only=True, tag=True):
+    """An executor's start waits for its model's image, which is coming: not yet is it late. Said
+    every second.
+    """
+
+    executor: ExecutorId
+
+
 class Members(Struct, frozen=True, kw_only=True, tag=True):
     """The executors that can take tasks now; the whole list, so that one lost message is mended
     by the next. An executor that is absent is lost: its tasks go elsewhere.
@@ -174,6 +182,7 @@ Message = (
     | StartExecutor
     | StopExecutor
     | AgentReport
+    | StartWaits
     | Members
     | ChangeRole
     | HostRefused

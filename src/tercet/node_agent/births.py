@@ -28,6 +28,13 @@ class Births:
         """Whether an executor waits for its image, which has a patience of its own."""
         return any(spawn.executor == executor for spawn in self._waiting)
 
+    def cancel(self, executor: ExecutorId) -> bool:
+        """Take back a wish that still waits; false: it does not."""
+        waiting = [spawn for spawn in self._waiting if spawn.executor != executor]
+        found = len(waiting) < len(self._waiting)
+        self._waiting = waiting
+        return found
+
     def due(self) -> list[tuple[Spawn, str]]:
         """Give the wishes to carry out now, and those that cannot be, with the reason."""
         for key, reason in self._imaging.finished:

@@ -77,7 +77,7 @@ class Imaging:
         self._ticket = ticket
         self._images: dict[str, _Image] = {}
         self._agents: dict[Address, None] = {}
-        self._moves: dict[int, tuple[str, int]] = {}
+        self._moves: dict[int, tuple[str, int, ImageLoad]] = {}
         self._sums: dict[int, tuple[str, int]] = {}
         """By ticket: the image and the first block of what is summed."""
         self._armed = False
@@ -175,7 +175,8 @@ class Imaging:
             return
         checks = array("Q")
         checks.frombytes(message.checks)
-        if image.state is ImageState.FINDING and len(message.have) == num_blocks(message.size):
+        fits = len(message.have) == num_blocks(message.size)
+        if image.state is ImageState.FINDING and fits and not self._lingers(message.key):
             image.state = ImageState.OPENING
             image.load = ImageLoad(message.size, first=self._place)
             image.size = message.size
@@ -191,7 +192,7 @@ class Imaging:
         if image is None or image.state is not ImageState.OPENING:
             return
         if event.reason:
-            self._fail(event.key, event.reason, out)
+            self._fail(event.key, event.reason, out, drop=False)
             return
         image.state = ImageState.LOADING
         image.gained_at = now
@@ -213,12 +214,12 @@ class Imaging:
         out.append(Fact(name="image.loaded", values=(("bytes", image.size),), cause=event.key))
 
     def _moved(self, event: Moved, now: int, out: list[Effect]) -> None:
-        key, block = self._moves.pop(event.ticket)
+        key, block, load = self._moves.pop(event.ticket)
         image = self._images.get(key)
-        if image is None or image.load is None:
-            return
+        if image is None or image.load is not load:
+            return  # of a load that has failed meanwhile
         good = event.end is MoveEnd.DONE
-        image.load.ended(block, good=good, corrupt=event.end is MoveEnd.CORRUPT)
+        load.ended(block, good=good, corrupt=event.end is MoveEnd.CORRUPT)
         if good:
             image.gained_at = now
             for asker in list(image.askers):
@@ -261,6 +262,10 @@ class Imaging:
                 must(image.load is not None, f"image {key} loads nothing")
             if image.load is not None:
                 image.load.check()
+
+    def _lingers(self, key: str) -> bool:
+        """Whether moves of a load that failed still write to the image's memory."""
+        return any(name == key for name, _, _ in self._moves.values())
 
     def _ask(self, key: str, out: list[Effect]) -> None:
         out.extend(Send(to=agent, message=ImageFind(key=key), cause=key) for agent in self._agents)
@@ -315,7 +320,7 @@ class Imaging:
             return
         while (fetch := load.next()) is not None:
             ticket = self._ticket()
-            self._moves[ticket] = (key, fetch.block)
+            self._moves[ticket] = (key, fetch.block, load)
             out.append(
                 Move(
                     ticket=ticket,

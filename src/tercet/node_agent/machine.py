@@ -39,6 +39,7 @@ from tercet.messages.wire import (
     ExecutorGone,
     ExecutorReady,
     StartExecutor,
+    StartWaits,
     StopExecutor,
 )
 from tercet.node_agent import imaging
@@ -183,6 +184,8 @@ class NodeAgent:
             return
         self._blame(executor, stop.reason)
         self._step(executor, ExecutorEvent.STOP, now, out)
+        if self._births.cancel(executor):
+            self._fail(executor, stop.reason, now, out)
 
     def _report(self) -> AgentReport:
         residents = self._residents.values()
@@ -247,6 +250,8 @@ class NodeAgent:
             return
         if kind + "/" == START and self._births.waits(resident.executor):
             self._look_again(resident, now, out)  # the image has a patience of its own
+            waits = StartWaits(executor=resident.executor)
+            out.append(Send(to=CLUSTER, message=waits, cause=_name(resident.executor)))
         elif kind + "/" == START and resident.state in UNREADY:
             resident.waited_ns += min(now - resident.looked, 2 * START_LOOK_NS)
             if resident.waited_ns < self._start_timeout_ns:

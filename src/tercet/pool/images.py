@@ -6,13 +6,17 @@ source A    # # # # # #                every source is asked for the block that 
 source B    . # . # . .                have, so that hosts that load together serve each other
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tercet.base.errors import must
 
 BLOCK_BYTES = 4 << 20
 PER_SOURCE_MAX = 2
 """Blocks of one source under way at a time: one on its way while the next is asked for."""
+CANDIDATES = 64
+"""So many missing blocks of a source are compared when the next one is chosen."""
 BAD_BLOCKS_MAX = 3
 """A source of so many blocks that were not what it said is not asked again."""
 
@@ -54,16 +58,19 @@ class ImageLoad:
         """`first`: among blocks that equally many have, the one to begin with (modulo)."""
         must(size > 0, f"an image of {size} bytes")
         self.size = size
-        self._first = first
         self.num_blocks = num_blocks(size)
         self.have = bytearray(self.num_blocks)
         self.checks = [0] * self.num_blocks
         self._sources: dict[str, _Source] = {}
         self._under_way: dict[int, Fetch] = {}
+        self._holders = [0] * self.num_blocks
+        """Of each block: how many sources have it."""
+        order = (*range(first % self.num_blocks, self.num_blocks), *range(first % self.num_blocks))
+        self._missing = dict.fromkeys(order)
 
     @property
     def whole(self) -> bool:
-        return all(self.have)
+        return not self._missing
 
     @property
     def idle(self) -> bool:
@@ -80,13 +87,21 @@ class ImageLoad:
             return
         known = self._sources.get(memory)
         if known is None:
-            self._sources[memory] = _Source(have, checks)
+            coming = sum(fetch.memory == memory for fetch in self._under_way.values())
+            self._sources[memory] = _Source(have, checks, num_under_way=coming)
+            gained = have
         else:
+            gained = bytes(new and not old for new, old in zip(have, known.have, strict=True))
+            self._forget(known.have, but=have)
             known.have, known.checks = have, checks
+        for block in _blocks_of(gained):
+            self._holders[block] += 1
 
     def lost(self, memory: str) -> None:
         """Ask a source for nothing more; what is under way from it will end by itself."""
-        self._sources.pop(memory, None)
+        source = self._sources.pop(memory, None)
+        if source is not None:
+            self._forget(source.have)
 
     def next(self) -> Fetch | None:
         """Give a block to be copied now, and count it as under way; None: none now."""
@@ -111,6 +126,7 @@ class ImageLoad:
         source = self._sources.get(fetch.memory)
         if good:
             self.have[block] = 1
+            del self._missing[block]
             self.checks[block] = fetch.check
         if source is None:
             return
@@ -123,22 +139,31 @@ class ImageLoad:
 
     def _rarest(self, memory: str) -> int | None:
         source = self._sources[memory]
-        best: tuple[int, int] | None = None
-        for block in range(self.num_blocks):
-            if self.have[block] or block in self._under_way:
-                continue
-            if not source.have[block] or block in source.bad:
-                continue
-            order = (block - self._first) % self.num_blocks
-            rank = (sum(one.have[block] for one in self._sources.values()), order)
-            if best is None or rank < best:
-                best = rank
-        return None if best is None else (best[1] + self._first) % self.num_blocks
+        held = (
+            block
+            for block in self._missing
+            if source.have[block] and block not in source.bad and block not in self._under_way
+        )
+        return min(islice(held, CANDIDATES), key=self._holders.__getitem__, default=None)
+
+    def _forget(self, had: bytes, *, but: bytes | None = None) -> None:
+        """A source has these no more, but for those it has still."""
+        for block in _blocks_of(had):
+            if but is None or not but[block]:
+                self._holders[block] -= 1
 
     def check(self) -> None:
-        """Raise unless counts agree with what is under way."""
+        """Raise unless counts agree with what is under way and what sources have."""
+        for block, count in enumerate(self._holders):
+            found = sum(bool(source.have[block]) for source in self._sources.values())
+            must(found == count, f"block {block}: {found} sources have it, {count} counted")
+            must((block in self._missing) != bool(self.have[block]), f"block {block} is missing?")
         for memory, source in self._sources.items():
             found = sum(fetch.memory == memory for fetch in self._under_way.values())
             must(found <= source.num_under_way, f"{memory}: {found} blocks under way, counted less")
         for block in self._under_way:
             must(not self.have[block], f"block {block} is there and under way")
+
+
+def _blocks_of(have: bytes) -> Iterator[int]:
+    return (block for block, there in enumerate(have) if there)

@@ -53,7 +53,9 @@ class ModelBlocks:
         self._later(ImageOpened(key=key))
 
     def seal(self, effect: SealImage) -> None:
-        image = self._incoming.pop(effect.key)
+        image = self._incoming.pop(effect.key, None)
+        if image is None:
+            return
         if effect.drop:
             self._take_back(effect.key)
             image.drop()

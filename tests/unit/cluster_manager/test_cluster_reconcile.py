@@ -4,13 +4,13 @@ import pytest
 from cluster_cases import AGENT, SECOND, Cluster, lists, ready, starts, stops
 
 from tercet.base.errors import Invalid, InvariantBroken
-from tercet.base.ids import ExecutorId
+from tercet.base.ids import Epoch, ExecutorId
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.machine import ClusterManager
 from tercet.cluster_manager.states import MEMBER_STEPS, MemberEvent, MemberState, next_state
 from tercet.messages.effects import Effect, Send, Wake
-from tercet.messages.events import DrainRequested
-from tercet.messages.wire import Members
+from tercet.messages.events import DrainRequested, Received
+from tercet.messages.wire import Members, StartWaits
 
 
 @pytest.mark.parametrize("state", MemberState)
@@ -194,6 +194,18 @@ def test_a_start_without_a_word_is_given_up() -> None:
     assert stops(cluster.tick(9.0)) == []
     assert stops(cluster.tick(1.0)) == [(AGENT, 0)]
     assert starts(cluster.tick(1.0)) == [(AGENT, 1)]
+
+
+def test_a_start_that_waits_for_its_image_is_waited_for() -> None:
+    cluster = Cluster(count=1, start_timeout_s=10.0, backoff_s_min=1.0)
+    cluster.join()
+    cluster.report()
+    waits = StartWaits(executor=ExecutorId(0))
+    for _ in range(4):
+        assert stops(cluster.tick(6.0)) == []
+        cluster.on(Received(sender=AGENT, epoch=Epoch(1), message=waits))
+    assert stops(cluster.tick(9.0)) == []
+    assert stops(cluster.tick(1.0)) == [(AGENT, 0)]
 
 
 def test_draining_replaces_until_the_deadline_and_then_no_more() -> None:

@@ -1,5 +1,6 @@
 """Agents that load a model image from each other, over a made-up wire."""
 
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -17,10 +18,17 @@ from tercet.messages.events import (
     Summed,
     Woke,
 )
-from tercet.messages.images import ImageHeld, ImageOpened, ImageSealed, OpenImage, SealImage
-from tercet.messages.wire import ExecutorGone, Role, StartExecutor
+from tercet.messages.images import (
+    ImageHeld,
+    ImageOpened,
+    ImageParts,
+    ImageSealed,
+    OpenImage,
+    SealImage,
+)
+from tercet.messages.wire import ExecutorGone, Role, StartExecutor, StartWaits, StopExecutor
 from tercet.node_agent.config import NodeAgentConfig
-from tercet.node_agent.imaging import PATIENCE_NS
+from tercet.node_agent.imaging import PATIENCE_NS, Imaging
 from tercet.node_agent.machine import NodeAgent
 from tercet.pool.images import BLOCK_BYTES, num_blocks
 
@@ -200,3 +208,94 @@ def test_it_comes_late_and_still_serves() -> None:
     hosts.add("b", holds=True)
     hosts.run()
     assert hosts.spawned["a"] == [3]
+
+
+def test_an_executor_that_is_stopped_before_its_image_came_is_never_born() -> None:
+    """A cluster manager that gives up on a start again and again asked for one executor at last."""
+    hosts = Hosts()
+    hosts.add("a")
+    for executor in (1, 2, 3):
+        hosts.start("a", executor)
+        hosts.run()
+        if executor < 3:
+            stop = StopExecutor(executor=ExecutorId(executor), reason="it was not ready")
+            hosts.put("a", Received(sender=CLUSTER, epoch=EPOCH, message=stop))
+            hosts.run()
+    assert len(hosts.gone["a"]) == 2
+    hosts.add("b", holds=True)
+    hosts.run()
+    assert hosts.spawned["a"] == [3]
+
+
+def test_while_an_image_comes_the_cluster_hears_that_a_start_waits_for_it() -> None:
+    agent = NodeAgent(NodeAgentConfig(), address=Address("agent/a"), image=KEY)
+    start = StartExecutor(executor=ExecutorId(1), role=Role.COLOCATED, model="m")
+    effects = agent.on(Received(sender=CLUSTER, epoch=EPOCH, message=start), 0)
+    look = next(one for one in effects if isinstance(one, Wake) and one.key.startswith("start"))
+    effects = agent.on(Woke(key=look.key), look.at)
+    waits = StartWaits(executor=ExecutorId(1))
+    assert [one.message for one in effects if isinstance(one, Send)] == [waits]
+
+
+def test_a_host_without_room_says_so_and_has_nothing_to_drop() -> None:
+    hosts = Hosts()
+    hosts.add("a")
+    hosts.add("b", holds=True)
+    effects: list[Effect] = []
+    hosts.start("a", 1)
+    agent = hosts.agents["a"]
+    while hosts.todo:
+        name, event = hosts.todo.popleft()
+        if isinstance(event, ImageOpened):
+            full = ImageOpened(key=KEY, reason="there is no room")
+            effects = agent.on(full, hosts.now)
+            break
+        for effect in hosts.agents[name].on(event, hosts.now):
+            hosts.carry_out(name, effect)
+    assert not [one for one in effects if isinstance(one, SealImage)]
+    (gone,) = [one.message for one in effects if isinstance(one, Send)]
+    assert isinstance(gone, ExecutorGone)
+    assert "there is no room" in gone.reason
+
+
+def test_a_late_block_of_a_load_that_failed_is_none_of_the_next_load() -> None:
+    """It went to the former memory; while it may still come, no new memory is opened."""
+    numbers = iter(range(1, 99))
+    images = Imaging("a", ticket=lambda: next(numbers))
+    size, source = 2 * BLOCK_BYTES, Address("agent/c")
+
+    def told(have: bytes, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        checks = array("Q", [1, 1]).tobytes()
+        parts = ImageParts(
+            key=KEY,
+            memory=f"c/image/{KEY}",
+            size=size,
+            block_bytes=BLOCK_BYTES,
+            have=have,
+            checks=checks,
+        )
+        images.heard(parts, source, now, out)
+        return out
+
+    def opened(now: int) -> list[Effect]:
+        out: list[Effect] = []
+        images.on(ImageOpened(key=KEY), now, out)
+        return out
+
+    images.joined(source, [])
+    images.want(KEY, 0, [])
+    told(b"\0\0", 0)
+    opened(0)
+    (late,) = [one for one in told(b"\1\0", PATIENCE_NS - 1) if isinstance(one, Move)]
+    images.woke(PATIENCE_NS, [])
+    assert [key for key, _ in images.finished] == [KEY]
+
+    images.want(KEY, PATIENCE_NS, [])
+    assert not told(b"\1\0", PATIENCE_NS)
+    images.on(Moved(ticket=late.ticket, end=MoveEnd.DONE), PATIENCE_NS, [])
+    assert [type(one) for one in told(b"\1\0", PATIENCE_NS)] == [OpenImage]
+    (again,) = [one for one in opened(PATIENCE_NS) if isinstance(one, Move)]
+    assert again.ticket != late.ticket
+    images.on(Moved(ticket=again.ticket, end=MoveEnd.DONE), PATIENCE_NS, [])
+    images.check()

@@ -87,3 +87,32 @@ def test_words_of_another_size_are_passed_by() -> None:
     load.told("a", b"\1" * (COUNT - 1), CHECKS)
     load.told("b", b"\1" * COUNT, CHECKS[1:])
     assert load.sources == ()
+
+
+def test_a_source_that_was_away_has_no_more_under_way_than_it_may() -> None:
+    load = ImageLoad(SIZE)
+    load.told("a", b"\1" * COUNT, CHECKS)
+    fetches = [load.next() for _ in range(PER_SOURCE_MAX)]
+    load.lost("a")
+    load.told("a", b"\1" * COUNT, CHECKS)
+    assert load.next() is None
+    for fetch in fetches:
+        assert fetch is not None
+        load.ended(fetch.block, good=True)
+        load.check()
+    assert len(all_of(load)) == COUNT - PER_SOURCE_MAX
+
+
+def test_a_source_may_gain_and_lose_blocks() -> None:
+    load = ImageLoad(SIZE)
+    load.told("a", bytes([1, 1, 0, 0, 0, 0]), CHECKS)
+    load.told("a", bytes([0, 1, 1, 1, 1, 1]), CHECKS)
+    load.check()
+    load.told("b", b"\1" * COUNT, CHECKS)
+    load.lost("b")
+    load.check()
+    taken = []
+    while (fetch := load.next()) is not None:
+        load.ended(fetch.block, good=True)
+        taken.append(fetch.block)
+    assert sorted(taken) == [1, 2, 3, 4, 5]
