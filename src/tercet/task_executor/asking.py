@@ -290,7 +290,7 @@ class Asker:
                 return False
         self.book.begun(fetch)
         fetch.step(FetchEvent.RESERVE)
-        fetch.heard = fetch.began = now
+        fetch.heard, fetch.began, fetch.stands_until = now, now, 0
         self._ask(fetch, out)
         return True
 
@@ -299,15 +299,15 @@ class Asker:
         out.append(Send(to=fetch.lender, message=message, cause=fetch.run.name))
 
     def _borrow(self, fetch: Fetch, message: BlocksReady, now: int, out: list[Effect]) -> None:
-        indices = array("i", message.units).tolist()
-        fits = message.last and not message.first and len(indices) == fetch.num_blocks
-        known = fits and message.memory == fetch.reach.memory
-        blocks = self._neighbours.read(message.memory, indices) if known else None
-        if blocks is None or len(message.lives) != 4 * len(indices):
+        fits = message.last and not message.first and message.memory == fetch.reach.memory
+        fits = fits and len(message.units) == len(message.lives) == 4 * fetch.num_blocks
+        indices = array("i", message.units).tolist() if fits else []
+        blocks = self._neighbours.read(message.memory, indices) if fits else None
+        if blocks is None:
             self._stop(fetch, FetchEvent.FAIL, "what was lent cannot be read", out)
             return
         fetch.step(FetchEvent.LENT)
-        fetch.stands_until = fetch.began + self._lease_ns
+        fetch.stands_until = max(fetch.stands_until, fetch.began + self._lease_ns)
         fetch.memory = message.memory
         run = fetch.run
         run.borrow = Borrow(blocks, message.lives)
@@ -329,10 +329,10 @@ class Asker:
                 return  # said twice
             message = behind(message, inflow.expected)  # asked again
         count = len(message.units) // 4
-        fits = message.first == inflow.expected and len(message.lives) == 4 * count > 0
-        end = message.first + count
-        short = message.last and end != fetch.num_blocks
-        if not fits or short or end > fetch.num_blocks or fetch.last:
+        left = fetch.num_blocks - message.first - count
+        fits = message.first == inflow.expected and (left == 0 if message.last else left >= 0)
+        fits = fits and len(message.units) == len(message.lives) == 4 * count > 0
+        if not fits or fetch.last:
             self._stop(fetch, FetchEvent.FAIL, "the lender's words have a gap", out)
             return
         fetch.step(FetchEvent.READY)

@@ -105,6 +105,23 @@ def test_words_about_unknown_asks_hold_nothing() -> None:
     house.verify(1)
 
 
+@pytest.mark.parametrize("seconds", [3, 7, 15])
+def test_what_a_slow_prefill_lends_is_read_in_place(seconds: int) -> None:
+    """The asker renews while it waits; that counts from the last word, not from the first."""
+    house = begin("reference")
+    house.deliver()
+    for _ in range(2 * seconds):
+        while house.queue:
+            house.deliver()
+        house.pass_time(10**9 // 2)
+    house.settle()
+    house.pass_time(3 * 10**9)
+    house.quiet()
+    house.verify(1)
+    assert not house.facts_of("kv.failed")
+    assert [dict(fact.labels)["way"] for fact in house.facts_of("kv.handover")] == ["reference"]
+
+
 def test_a_task_without_room_waits_and_is_taken_up_again() -> None:
     """sglang#6857: a request that found no memory at decode is put back and never popped."""
     house = World({1: Role.PREFILL, 2: Role.DECODE}, way="request", num_blocks={1: 40, 2: 12})
