@@ -23,6 +23,7 @@ from math import sqrt
 from msgspec import Struct
 
 SOURCES_MAX = 64
+"""Beyond these the one that was fetched from longest ago is forgotten."""
 PRIOR_LATENCY_NS = 150_000.0
 PRIOR_NS_PER_BYTE = 0.1
 """Of what nobody tried: 150 us, 10 GB/s."""
@@ -217,9 +218,14 @@ class Economy:
         self.end(self.begin([(source, size)]), duration_ns)
 
     def _of(self, name: str) -> _Source | None:
-        source = self._sources.get(name)
-        if source is None and len(self._sources) < SOURCES_MAX:
-            source = self._sources[name] = _Source()
+        source = self._sources.pop(name, None)
+        if source is None and len(self._sources) >= SOURCES_MAX:
+            idle = (other for other, one in self._sources.items() if not one.under_way)
+            oldest = next(idle, None)
+            if oldest is None:
+                return None
+            del self._sources[oldest]
+        source = self._sources[name] = source or _Source()
         return source
 
     # what a fetch will take

@@ -225,7 +225,7 @@ class Populator:
         out.append(Fact(name="kv.moved", values=values, labels=labels, cause=name))
         if good:
             populate.until = now + self._patience_ns
-            hit = (("tier", SOURCES[tier].lower()),)
+            hit = (("tier", SOURCES.get(tier, "SSD").lower()),)
             out.append(Fact(name="pool.hits", values=(("values", 1.0),), labels=hit, cause=name))
         if not good or (populate.next >= populate.wanted and not populate.num_moving):
             self._arrived(populate, now)

@@ -14,6 +14,8 @@ from tercet.transfer.states import FetchState
 
 NUM_UNTOLD_MAX = 4096
 """Ends that a lender which is away has not heard of; older ones expire there by themselves."""
+NUM_AWAY_MAX = 256
+"""Lenders that are away; of those that went first none may be left."""
 
 
 class Teller:
@@ -28,6 +30,8 @@ class Teller:
         if self._neighbours.connected(lender):
             out.append(Send(to=lender, message=ReturnBlocks(asks=(ask,)), cause=lender))
             return
+        if lender not in self._untold and len(self._untold) >= NUM_AWAY_MAX:
+            del self._untold[next(iter(self._untold))]
         untold = self._untold.setdefault(lender, [])
         untold.append(ask)
         del untold[:-NUM_UNTOLD_MAX]
