@@ -44,6 +44,10 @@ def strip(memory: str, start: int, size: int) -> Strip:
     return Strip(memory=memory, start=start, stride=size, length=size, units=ONE)
 
 
+def is_of_disk(move: Move) -> bool:
+    return "/disk/" in move.source.memory or "/disk/" in move.target.memory
+
+
 @dataclass
 class Reader:
     """An executor that asks its agent; it remembers what it was told."""
@@ -77,6 +81,8 @@ class FakeHost:
     labels: dict[int, bytes] = field(default_factory=dict)
     wakes: dict[str, int] = field(default_factory=dict)
     moves: deque[Move] = field(default_factory=deque)
+    stuck: deque[Move] = field(default_factory=deque)
+    """What a disk that hangs does not end."""
     alive: bool = True
 
 
@@ -93,6 +99,7 @@ class PoolWorld:
         self.readers: dict[Address, Reader] = {}
         self.next_end: deque[MoveEnd] = deque()
         """How the next moves end; DONE if it says nothing."""
+        self.disks_hang = False
         self.asks = 0
         for name in names:
             self.start(name)
@@ -131,6 +138,7 @@ class PoolWorld:
         host = self.hosts[name]
         host.alive = False
         host.moves.clear()
+        host.stuck.clear()
         for place in [place for place in self.bytes if place[0].startswith(f"{name}/dram")]:
             del self.bytes[place]
         for other in self.hosts.values():
@@ -158,7 +166,8 @@ class PoolWorld:
                 host.wakes[key] = at
             case Move():
                 assert effect.deadline > self.now
-                host.moves.append(effect)
+                hangs = self.disks_hang and is_of_disk(effect)
+                (host.stuck if hangs else host.moves).append(effect)
             case Fact():
                 self.facts.append(effect)
             case _:
@@ -182,6 +191,13 @@ class PoolWorld:
                 self.on(host, Received(sender=sender, epoch=Epoch(1), message=message))
         return True
 
+    def let_go(self) -> None:
+        """Disks hang no more: what they were asked for ends as everything does."""
+        self.disks_hang = False
+        for host in self.hosts.values():
+            host.moves.extend(host.stuck)
+            host.stuck.clear()
+
     def move(self, host: FakeHost) -> bool:
         """Carry out one move."""
         if not host.moves:
@@ -200,7 +216,8 @@ class PoolWorld:
         self.bytes[target] = source if end is MoveEnd.DONE and source is not None else -1
         if end is MoveEnd.DONE and move.label:
             host.labels[int.from_bytes(move.label[:8], "little")] = move.label
-        self.on(host, Moved(ticket=move.ticket, end=end, size=move.source.size))
+        wire = "disk" if is_of_disk(move) else "shared"
+        self.on(host, Moved(ticket=move.ticket, end=end, size=move.source.size, wire=wire))
         return True
 
     def wait(self, ms: int) -> None:

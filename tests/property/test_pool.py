@@ -55,6 +55,8 @@ class Walk:
             (self.fail, 0 if self.sound else 3),
             (self.executor_dies, 0 if self.sound else 1),
             (self.host_dies, 0 if self.sound else 1),
+            (self.disks_hang, 0 if self.sound else 1),
+            (self.let_go, 0 if self.sound else 1),
             (self.host_comes_back, 3),
         ]
 
@@ -125,6 +127,12 @@ class Walk:
     def fail(self) -> None:
         self.world.next_end.extend([self.rand.choice(BAD_ENDS)] * self.rand.randint(1, 4))
 
+    def disks_hang(self) -> None:
+        self.world.disks_hang = True
+
+    def let_go(self) -> None:
+        self.world.let_go()
+
     def executor_dies(self) -> None:
         name = self.host()
         self.world.leave(name)
@@ -166,6 +174,7 @@ class Walk:
 
     def end(self) -> None:
         self.world.next_end.clear()
+        self.world.let_go()
         self.world.run(25_000, step=100)
         for name, put, count in self.puts:
             assert 0 <= self.world.reader(name).stored[put] <= count, "a put hangs"

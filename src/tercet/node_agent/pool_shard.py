@@ -310,11 +310,18 @@ class PoolShard:
             self._came(coming, moved.end, out)
         elif not self._disk.moved(moved, now, out):
             return False
+        self._tell_loaded(out)  # before anything else takes their places
+        self._pump(now, out)
+        self._pump_disk(now, out)
+        return True
+
+    def _pump_disk(self, now: int, out: list[Effect]) -> None:
+        self._disk.pump(now, out)
+        self._tell_loaded(out)
+
+    def _tell_loaded(self, out: list[Effect]) -> None:
         for load, is_here in self._disk.loaded():
             self._loaded(load, is_here, out)
-        self._pump(now, out)
-        self._disk.pump(now, out)
-        return True
 
     def _came(self, coming: _Coming, end: MoveEnd, out: list[Effect]) -> None:
         value = coming.value
@@ -343,7 +350,7 @@ class PoolShard:
     def scanned(self, scanned: SlabScanned, now: int, out: list[Effect]) -> None:
         """Take up what a former self left on the disk."""
         self._disk.scanned(scanned, out)
-        self._disk.pump(now, out)
+        self._pump_disk(now, out)
 
     def gone(self, peer: Address) -> None:
         """A peer is gone: its leases end, and what it wanted stored is not waited for."""
@@ -364,7 +371,7 @@ class PoolShard:
                 out.append(Fact(name="pool.lease_expired", cause=name[0]))
             self._end(name)
         self._pump(now, out)
-        self._disk.pump(now, out)
+        self._pump_disk(now, out)
 
     def check_sums(self, others: list[int]) -> None:
         """Raise unless pins and reserved places are those of asks, moves and `others`."""

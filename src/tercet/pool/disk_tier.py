@@ -130,10 +130,6 @@ class DiskTier:
         self._order_of[entry] = label.order & ORDER_MASK
         return True
 
-    def adopted(self) -> None:
-        """That was all: records that no label claimed are free."""
-        self._records.adopted()
-
     def _part(self, entry: int) -> int:
         return self._spaces.part(self._index.space[entry])
 
@@ -147,34 +143,28 @@ class DiskTier:
 
 
 class _Records:
-    """Which records of the disk's list of labels are in use."""
+    """Which records of the disk's list of labels are in use; adopted ones are stepped over when
+    their turn comes.
+    """
 
     def __init__(self, total: int) -> None:
-        self._total = total
         self._next = 0
+        """All before it are in use, or in the list of free ones."""
         self._free = array("I")
-        self._adopted: bytearray | None = bytearray(total)
+        self._adopted = bytearray(total)
 
     def take(self) -> int | None:
         if self._free:
             return self._free.pop()
-        if self._next == self._total:
-            return None
-        self._next += 1
-        return self._next - 1
+        record = self._adopted.find(0, self._next)
+        self._next = len(self._adopted) if record < 0 else record + 1
+        return None if record < 0 else record
 
     def give(self, record: int) -> None:
-        if self._adopted is not None:
-            self._adopted[record] = 0
-        else:
+        if record < self._next:
             self._free.append(record)
+        else:
+            self._adopted[record] = 0
 
     def adopt(self, record: int) -> None:
-        if self._adopted is not None:
-            self._adopted[record] = 1
-
-    def adopted(self) -> None:
-        marks = self._adopted or bytearray()
-        self._adopted = None
-        self._next = marks.rfind(1) + 1
-        self._free = array("I", (r for r in range(self._next - 1, -1, -1) if not marks[r]))
+        self._adopted[record] = 1

@@ -45,15 +45,18 @@ def units_for(size: int) -> int:
 
 
 class Span:
-    """Slots of one length."""
+    """Slots of one length. Which are free is listed when one is first taken: a span that is adopted
+    slot by slot is not searched for each.
+    """
 
-    __slots__ = ("free", "owners", "slot", "start")
+    __slots__ = ("_free", "num_free", "owners", "slot", "start")
 
     def __init__(self, start: int, slot: int, count: int) -> None:
         self.start = start
         self.slot = slot
         self.owners = array("I", [NO_OWNER]) * count
-        self.free = array("I", range(count - 1, -1, -1))
+        self.num_free = count
+        self._free: array[int] | None = None
 
     @property
     def count(self) -> int:
@@ -63,9 +66,48 @@ class Span:
     def units(self) -> int:
         return self.slot * len(self.owners)
 
+    def take(self, owner: int) -> int:
+        """Give the number of a slot that was free."""
+        free = self._free
+        if free is None:
+            free = self._free = self._listed()
+        number = free.pop()
+        self.owners[number] = owner
+        self.num_free -= 1
+        return number
+
+    def adopt(self, number: int, owner: int) -> None:
+        """Take this very slot, which is free."""
+        self.owners[number] = owner
+        self.num_free -= 1
+        self._free = None
+
+    def give(self, number: int) -> None:
+        self.owners[number] = NO_OWNER
+        self.num_free += 1
+        if self._free is not None:
+            self._free.append(number)
+
+    def _listed(self) -> "array[int]":
+        """The first one last."""
+        numbers = range(self.count - 1, -1, -1)
+        if self.num_free == self.count:
+            return array("I", numbers)
+        owners = self.owners
+        return array("I", (number for number in numbers if owners[number] == NO_OWNER))
+
+    def check(self) -> None:
+        """Raise unless the free slots are those that nobody owns."""
+        free = self._listed()
+        must(len(free) == self.num_free, f"span {self.start} lost a slot")
+        is_listed = self._free is None or sorted(self._free, reverse=True) == list(free)
+        must(is_listed, f"span {self.start} lists others than its free slots")
+
 
 class Segments:
-    """The places of one tier; a call is O(1) unless it makes a span."""
+    """The places of one tier; a call is O(1) unless it makes a span, or is the first to take from
+    one that was adopted.
+    """
 
     def __init__(self, sizes: Iterable[int]) -> None:
         """`sizes`: of the segments in bytes; what does not fill a unit is left alone."""
@@ -107,9 +149,8 @@ class Segments:
         else:
             start = next(iter(spans))
         span = self._spans[start]
-        number = span.free.pop()
-        span.owners[number] = owner
-        if not span.free:
+        number = span.take(owner)
+        if not span.num_free:
             self._close(span)
         self.used += slot
         return start + number * slot
@@ -118,10 +159,9 @@ class Segments:
         """Free a place."""
         span, number = self._find(unit)
         must(span.owners[number] != NO_OWNER, f"unit {unit} is given back, and was free")
-        span.owners[number] = NO_OWNER
-        if not span.free:
+        if not span.num_free:
             self._open.setdefault(span.slot, {})[span.start] = None
-        span.free.append(number)
+        span.give(number)
         self.used -= span.slot
 
     def rename(self, unit: int, owner: int) -> None:
@@ -157,7 +197,7 @@ class Segments:
     def adopt(self, start: int, slots: int, slot: int) -> bool:
         """Make a span where a former self had one; False if that is not all free."""
         units = slot * slots
-        if slot < 1 or slots < 1 or start + units > self.total:
+        if start in self._spans or slot < 1 or slots < 1 or start + units > self.total:
             return False
         at = self._run_around(start)
         if at is None or start + units > at + self._runs[at]:
@@ -180,16 +220,15 @@ class Segments:
         number = (unit - span.start) // span.slot
         if span.owners[number] != NO_OWNER:
             return False
-        span.owners[number] = owner
-        span.free.remove(number)
-        if not span.free:
+        span.adopt(number, owner)
+        if not span.num_free:
             self._close(span)
         self.used += span.slot
         return True
 
     def stats(self) -> SegmentStats:
         """O(spans)."""
-        empty = [span.units for span in self._spans.values() if len(span.free) == span.count]
+        empty = [span.units for span in self._spans.values() if span.num_free == span.count]
         return SegmentStats(
             total=self.total * UNIT_BYTES,
             used=self.used * UNIT_BYTES,
@@ -216,9 +255,9 @@ class Segments:
         used = 0
         for span in self._spans.values():
             taken = sum(1 for owner in span.owners if owner != NO_OWNER)
-            must(taken + len(span.free) == span.count, f"span {span.start} lost a slot")
+            span.check()
             is_open = span.start in self._open.get(span.slot, {})
-            must(is_open == bool(span.free), f"span {span.start} is listed wrongly")
+            must(is_open == bool(span.num_free), f"span {span.start} is listed wrongly")
             used += taken * span.slot
         must(used == self.used, f"{used} units are taken, {self.used} are counted")
 
@@ -273,7 +312,7 @@ class Segments:
             del self._open[span.slot]
 
     def _dissolve_empty(self) -> None:
-        empty = [span for span in self._spans.values() if len(span.free) == span.count]
+        empty = [span for span in self._spans.values() if span.num_free == span.count]
         for span in empty:
             self._close(span)
             del self._spans[span.start]

@@ -8,7 +8,8 @@ slab       a file, and one of labels beside it; these are read after a start, an
 import asyncio
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +26,12 @@ from tercet.wires.disk import DiskWire
 from tercet.wires.regions import Regions
 from tercet.wires.slab import Slab
 
-SCAN_BYTES = 1 << 20
-"""Labels that are told at once."""
+READ_BYTES = 1 << 20
+"""Labels that are read at once."""
+SCAN_BYTES = 32 << 10
+"""Labels that are told at once: a few milliseconds of the machine's time. In between the loop
+turns, for an agent that does not beat is killed, and its next self begins the same scan.
+"""
 
 
 class PoolMemory:
@@ -85,16 +90,26 @@ class PoolMemory:
         if slab is None:
             return
         size = layout.num_records * LABEL_BYTES
+        pieces = slab.notes(layout.labels_at, size, READ_BYTES)
         loop = asyncio.get_running_loop()
-        try:
-            pieces = await loop.run_in_executor(
-                None, lambda: list(slab.notes(layout.labels_at, size, SCAN_BYTES))
-            )
-        except WireFailure:
-            pieces = []  # a disk that cannot be read holds nothing
-        for piece in pieces:
-            deliver(SlabScanned(memory=memory, labels=piece, last=False))
+        while piece := await loop.run_in_executor(None, _next_said, pieces):
+            for begin in range(0, len(piece), SCAN_BYTES):
+                labels = piece[begin : begin + SCAN_BYTES]
+                if labels != bytes(len(labels)):
+                    deliver(SlabScanned(memory=memory, labels=labels, last=False))
+                    await asyncio.sleep(0)
         deliver(SlabScanned(memory=memory, labels=b"", last=True))
+
+
+def _next_said(pieces: Iterator[bytes]) -> bytes:
+    """Read on until there is a piece with anything in it; a disk that cannot be read holds nothing
+    more.
+    """
+    with suppress(WireFailure):
+        for piece in pieces:
+            if piece != bytes(len(piece)):
+                return piece
+    return b""
 
 
 def open_pool(begin: Begin, log: Log) -> tuple[PoolMemory, PoolConfig]:

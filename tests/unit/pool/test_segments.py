@@ -1,10 +1,15 @@
 """Places of any length: no overlap, everything that is given back can be had again."""
 
+from array import array
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tercet.pool import segments as module
 from tercet.pool.config import UNIT_BYTES
 from tercet.pool.segments import NO_OWNER, Segments, units_for
 
@@ -95,3 +100,62 @@ def test_spans_of_a_former_self_are_taken_up() -> None:
 
 def test_units() -> None:
     assert [units_for(size) for size in (1, UNIT_BYTES, UNIT_BYTES + 1)] == [1, 1, 2]
+
+
+class Counted(array):  # type: ignore[type-arg]
+    """Counts the items that are looked at or moved."""
+
+    steps = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        Counted.steps += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[int]:
+        Counted.steps += len(self)
+        return super().__iter__()
+
+    def __mul__(self, count: int) -> "Counted":
+        return Counted("I", super().__mul__(count))
+
+    def remove(self, value: int) -> None:
+        Counted.steps += len(self)
+        super().remove(value)
+
+    def index(self, value: int, *at: int) -> int:
+        Counted.steps += len(self)
+        return super().index(value, *at)
+
+
+def test_adopting_all_slots_takes_a_few_steps_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full slab has millions: to look for each among all would take minutes, at every start."""
+    monkeypatch.setattr(module, "array", Counted)
+    slots = 4096
+    segments = Segments([64 * slots * UNIT_BYTES])
+    Counted.steps = 0
+    for number in range(slots - 1):
+        segments.adopt(0, slots, 1)
+        assert segments.adopt_slot(number * 37 % slots, number)
+    assert Counted.steps < 10 * slots
+    last = (slots - 1) * 37 % slots
+    assert segments.take(UNIT_BYTES, 5) == last, "it knows which one is left"
+    assert Counted.steps < 20 * slots
+    segments.check()
+    segments.give(last)
+    segments.give(0)
+    segments.check()
+    assert {segments.take(UNIT_BYTES, 6), segments.take(UNIT_BYTES, 7)} == {0, last}
+
+
+def test_slots_can_be_adopted_while_others_are_taken_and_given() -> None:
+    segments = Segments([100 * UNIT_BYTES])
+    assert segments.adopt(10, 5, 2)
+    assert not segments.adopt(10, 5, 2)
+    assert segments.adopt_slot(14, 1)
+    places = {segments.take(2 * UNIT_BYTES, 2), segments.take(2 * UNIT_BYTES, 3)}
+    assert 14 not in places
+    free = next(unit for unit in range(10, 20, 2) if segments.owner(unit) == NO_OWNER)
+    assert segments.adopt_slot(free, 4)
+    segments.check()
+    segments.give(14)
+    segments.check()
