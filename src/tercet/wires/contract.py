@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 from tercet.messages.effects import Move
 from tercet.messages.events import MoveEnd
 
@@ -71,8 +73,7 @@ class Region:
     """None: a strip with generations cannot be read from it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Struct, frozen=True, kw_only=True):
     """A move that ended well."""
 
     size: int

@@ -5,8 +5,8 @@ takes what has to be done then.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tercet.base.errors import must
@@ -66,19 +66,34 @@ class Regions:
         with self._lock:
             return tuple(self._entries)
 
-    @contextmanager
-    def hold(self, memory: str) -> Iterator[Region]:
+    def hold(self, memory: str) -> AbstractContextManager[Region]:
         """The region, mapped as long as the block lasts; GONE where there is none."""
+        return _Held(self._lock, self._entries, memory)
+
+
+class _Held:
+    """One use of a region. No generator: a move of a few KiB would notice."""
+
+    __slots__ = ("_entries", "_entry", "_lock", "_memory")
+
+    def __init__(self, lock: threading.Lock, entries: dict[str, _Entry], memory: str) -> None:
+        self._lock = lock
+        self._entries = entries
+        self._memory = memory
+
+    def __enter__(self) -> Region:
         with self._lock:
-            entry = self._entries.get(memory)
+            entry = self._entries.get(self._memory)
             if entry is None:
-                raise WireFailure(MoveEnd.GONE, f"no memory {memory} here")
+                raise WireFailure(MoveEnd.GONE, f"no memory {self._memory} here")
             entry.users += 1
-        try:
-            yield entry.region
-        finally:
-            with self._lock:
-                entry.users -= 1
-                then = entry.leaving if entry.users == 0 else None
-            if then is not None:
-                then()
+        self._entry = entry
+        return entry.region
+
+    def __exit__(self, *_: object) -> None:
+        entry = self._entry
+        with self._lock:
+            entry.users -= 1
+            then = entry.leaving if entry.users == 0 else None
+        if then is not None:
+            then()

@@ -5,6 +5,8 @@ number the same bytes alike, however differently they lie.
 """
 
 import ctypes
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +52,8 @@ def inside(strip: Strip, size: int) -> None:
     shaped = shaped and len(strip.units) % 4 == 0 and len(strip.lives) in {0, len(strip.units)}
     if shaped and strip.units:
         units = memoryview(strip.units).cast("i")  # a list of a few: NumPy takes longer
-        shaped = min(units) >= 0
-        end = strip.start + max(units) * strip.stride + strip.length
-        shaped = shaped and end <= size
+        first, last = (units[0], units[0]) if len(units) == 1 else (min(units), max(units))
+        shaped = first >= 0 and strip.start + last * strip.stride + strip.length <= size
     if not shaped:
         raise WireFailure(MoveEnd.GONE, f"a strip outside the {size} bytes of {strip.memory}")
 
@@ -81,21 +82,23 @@ def stripes(strip: Strip, size: int, part_bytes: int) -> list[tuple[int, Strip]]
     """
     if strip.size <= size:
         return [(0, strip)]
-    if strip.length > size:
-        step = max(size // part_bytes, 1) * part_bytes
-        return [
-            (
-                number * strip.length + low,
-                _within(strip, number, low, min(step, strip.length - low)),
-            )
-            for number in range(len(strip.units) // 4)
-            for low in range(0, strip.length, step)
-        ]
-    step = size // strip.length
-    return [
-        (number * strip.length, _run(strip, number, number + step))
-        for number in range(0, len(strip.units) // 4, step)
-    ]
+    return list(cut(strip, repeat(size), part_bytes))
+
+
+def cut(strip: Strip, sizes: Iterable[int], part_bytes: int) -> Iterator[tuple[int, Strip]]:
+    """As `stripes`, but of these sizes, one after another; there must be enough of them."""
+    at, total, length = 0, strip.size, strip.length
+    for size in sizes:
+        if at >= total:
+            return
+        number, low = divmod(at, length)
+        if low or length > size:
+            step = min(max(size // part_bytes, 1) * part_bytes, length - low)
+            yield at, _within(strip, number, low, step)
+        else:
+            step = size // length * length
+            yield at, _run(strip, number, number + step // length)
+        at += step
 
 
 def _within(strip: Strip, number: int, low: int, length: int) -> Strip:

@@ -5,15 +5,14 @@ Both do the same; the native one sends, receives and sums without the interprete
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
+from msgspec import Struct
 
 from tercet.devices.cpu.native import native
 from tercet.messages.events import MoveEnd
 from tercet.messages.kv import Strip
 from tercet.wires.contract import Region
-from tercet.wires.strips import pieces, stripes, units_of
+from tercet.wires.strips import pieces, stripes
 from tercet.wires.sums import FOLD_OF_NOTHING, U64, fold, sums
 from tercet.wires.tcp_protocol import (
     HEAD,
@@ -34,8 +33,7 @@ NATIVE = native()
 _LATE, _BROKEN, _REFUSED = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Into:
+class Into(Struct, frozen=True, kw_only=True):
     """Where an answer goes: bytes [begin, end) of a strip of a mapped memory."""
 
     region: Region
@@ -43,63 +41,48 @@ class Into:
     begin: int
     end: int
     part_bytes: int
-    sums: U64
-    """One for each part, to be filled; empty: nobody asks."""
+    summed: bool
+    """What comes is summed."""
+    sums: U64 | None
+    """One for each part, to be filled; None: nobody asks."""
     until: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the other side said; only after DONE are there bytes."""
 
     end: MoveEnd
     waited_ns: int = 0
+    said: int = 0
+    """The fold, as the other side has it."""
     fold: int = 0
+    """That of what came."""
 
 
 def exchange(connection: socket.socket, request: bytes, into: Into) -> Answer:
     """Send a request, receive its answer. `Broken`, `TimeoutError`: the connection is of no use."""
-    head, tail = bytearray(HEAD.size), bytearray(TAIL.size)
-    call = _exchanged_plainly if NATIVE is None else _exchanged
-    refused = call(connection, request, (head, tail), into)
-    code, _, waited = HEAD.unpack(head)
-    if refused:
-        return Answer(end_of(code))
-    code, total = TAIL.unpack(tail)
-    return Answer(end_of(code), waited, total)
-
-
-def send_strip(
-    connection: socket.socket,
-    region: Region,
-    strip: Strip,
-    *,
-    form: "Sending",
-) -> int:
-    """Send a head, all bytes of a strip and, unless lives have to be looked at first, the tail; the
-    fold of the parts (if `summed`).
-    """
-    head = HEAD.pack(code_of(MoveEnd.DONE), strip.size, form.waited_ns)
-    if NATIVE is None or form.take is not None:
-        return _sent_plainly(connection, region, strip, (head, form))
-    place = region.address, strip.start, strip.stride, strip.length
-    stall = int(form.stall_s * 1e9)
-    status, total = NATIVE.send_strip(
+    if NATIVE is None:
+        return _exchanged_plainly(connection, request, into)
+    strip, listed = into.strip, into.sums
+    status, begun, waited, ended, said, found = NATIVE.exchange(
         connection.fileno(),
-        head,
-        place,
-        units_of(strip),
-        form.part_bytes,
-        form.summed,
-        stall,
-        not strip.lives,
+        request,
+        (into.region.address, strip.start, strip.stride, strip.length),
+        strip.units,
+        into.begin,
+        into.end,
+        into.part_bytes,
+        into.summed,
+        0 if listed is None else listed.ctypes.data,
+        into.until,
     )
+    if status == _REFUSED:
+        return Answer(end_of(begun))
     _raise_for(status)
-    return int(total)
+    return Answer(end_of(ended), waited, said, found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class Sending(Struct, frozen=True, kw_only=True):
     """How a strip is sent."""
 
     part_bytes: int
@@ -110,6 +93,27 @@ class Sending:
     """Called before so many bytes are sent, where the link is limited."""
 
 
+def send_strip(connection: socket.socket, region: Region, strip: Strip, form: Sending) -> int:
+    """Send a head, all bytes of a strip and, unless lives have to be looked at first, the tail; the
+    fold of the parts (if `summed`).
+    """
+    head = HEAD.pack(code_of(MoveEnd.DONE), strip.size, form.waited_ns)
+    if NATIVE is None or form.take is not None:
+        return _sent_plainly(connection, region, strip, (head, form))
+    status, total = NATIVE.send_strip(
+        connection.fileno(),
+        head,
+        (region.address, strip.start, strip.stride, strip.length),
+        strip.units,
+        form.part_bytes,
+        form.summed,
+        not strip.lives,
+        int(form.stall_s * 1e9),
+    )
+    _raise_for(status)
+    return int(total)
+
+
 def _raise_for(status: int) -> None:
     if status == _LATE:
         raise TimeoutError
@@ -117,55 +121,36 @@ def _raise_for(status: int) -> None:
         raise Broken("the connection broke")
 
 
-_Ends = tuple[bytearray, bytearray]
-
-
-def _exchanged(connection: socket.socket, request: bytes, ends: _Ends, into: Into) -> bool:
-    """Whether the request was refused."""
-    strip, head, tail = into.strip, *ends
-    place = into.region.address, strip.start, strip.stride, strip.length
-    status = NATIVE.exchange(  # type: ignore[union-attr]
-        connection.fileno(),
-        request,
-        np.frombuffer(head, np.uint8),
-        place,
-        units_of(strip),
-        into.begin,
-        into.end,
-        into.part_bytes,
-        into.sums,
-        np.frombuffer(tail, np.uint8),
-        into.until,
-    )
-    _raise_for(status)
-    return bool(status == _REFUSED)
-
-
-def _exchanged_plainly(connection: socket.socket, request: bytes, ends: _Ends, into: Into) -> bool:
-    head, tail = memoryview(ends[0]), memoryview(ends[1])
+def _exchanged_plainly(connection: socket.socket, request: bytes, into: Into) -> Answer:
+    head, tail = bytearray(HEAD.size), bytearray(TAIL.size)
     send(connection, [memoryview(request)], into.until)
-    receive(connection, [head], into.until)
-    code, promised, _ = HEAD.unpack(head)
+    receive(connection, [memoryview(head)], into.until)
+    code, promised, waited = HEAD.unpack(head)
     if end_of(code) is not MoveEnd.DONE:
-        return True
+        return Answer(end_of(code))
     if promised != into.end - into.begin:
         raise Broken(f"{promised} bytes instead of {into.end - into.begin}")
     chunk = max(CHUNK // into.part_bytes, 1) * into.part_bytes
+    total = FOLD_OF_NOTHING
     for begin in range(into.begin, into.end, chunk):
         places = pieces(into.strip, begin, min(begin + chunk, into.end))
         receive(connection, views_of(into.region, places), into.until)
-        if len(into.sums):
-            _sum(into, places, (begin - into.begin) // into.part_bytes)
-    receive(connection, [tail], into.until)
-    return False
+        if into.summed:
+            total = _sum(into, places, (begin - into.begin) // into.part_bytes, total)
+    receive(connection, [memoryview(tail)], into.until)
+    code, said = TAIL.unpack(tail)
+    return Answer(end_of(code), waited, said, total)
 
 
-def _sum(into: Into, places: list[tuple[int, int]], at: int) -> None:
+def _sum(into: Into, places: list[tuple[int, int]], at: int, total: int) -> int:
     for offset, length in places:
         piece = Strip("", offset, 0, length, b"\0\0\0\0")
         found = sums(into.region.address, piece, into.part_bytes)
-        into.sums[at : at + len(found)] = found
+        if into.sums is not None:
+            into.sums[at : at + len(found)] = found
         at += len(found)
+        total = fold(found, total)
+    return total
 
 
 def _sent_plainly(

@@ -21,7 +21,9 @@ class Connections:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._idle: dict[str, list[tuple[int, socket.socket]]] = {}
         """Since when, and which; the last is used first."""
         self._swept_at = time.monotonic_ns()
@@ -31,7 +33,7 @@ class Connections:
 
     def take(self, address: str, until: int) -> tuple[socket.socket, bool]:
         """A connection, and whether it was used before."""
-        with self._changed:
+        with self._lock:
             while not self.closed:
                 if idle := self._idle.get(address):
                     _, connection = idle.pop()
@@ -42,7 +44,9 @@ class Connections:
                     break
                 if time.monotonic_ns() > until:
                     raise WireFailure(MoveEnd.LATE, f"all connections with {address} are in use")
+                self._waiting += 1
                 self._changed.wait(_LOOK_S)
+                self._waiting -= 1
             if self.closed:
                 raise WireFailure(MoveEnd.GONE, "the wire is closed")
             self._sweep()
@@ -51,7 +55,7 @@ class Connections:
         try:
             dialed = self._dial(address, until)
         finally:
-            with self._changed:
+            with self._lock:
                 self._dialing[address] -= 1
                 if not self._dialing[address]:
                     del self._dialing[address]
@@ -62,7 +66,7 @@ class Connections:
 
     def give(self, address: str, connection: socket.socket) -> None:
         """It is as it was after the proof: the next one may use it."""
-        with self._changed:
+        with self._lock:
             self._leave(address, connection)
             now = time.monotonic_ns()
             if self.closed:
@@ -71,11 +75,12 @@ class Connections:
                 self._idle.setdefault(address, []).append((now, connection))
             if now - self._swept_at > IDLE_NS:
                 self._sweep()
-            self._changed.notify()
+            if self._waiting:
+                self._changed.notify()
 
     def drop(self, address: str, connection: socket.socket) -> None:
         """It is of no use any more, and those that idle may be as old: none of them is kept."""
-        with self._changed:
+        with self._lock:
             self._leave(address, connection)
             connection.close()
             for _, one in self._idle.pop(address, ()):
@@ -84,7 +89,7 @@ class Connections:
 
     def close(self) -> None:
         """Idle ones end; those in use are cut."""
-        with self._changed:
+        with self._lock:
             self.closed = True
             for idle in self._idle.values():
                 for _, one in idle:

@@ -10,6 +10,7 @@ server                                client
   ── tail: end, fold (16) ─────────────▶    STALE: the source began another life meanwhile
 """
 
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -35,6 +36,10 @@ REQUEST_BYTES_MAX = 1 << 20
 HANDSHAKE_S = 2.0
 TICK_S = 0.1
 """How long a system call blocks before deadlines are looked at."""
+_UNPACED = b"cubic"
+"""Pacing by timers (BBR) is for long ways: between hosts of a cluster a round trip is shorter than
+what a timer is late by.
+"""
 _NONCE_BYTES = 32
 _PIECES_MAX = 1024
 """IOV_MAX"""
@@ -74,12 +79,20 @@ def end_of(code: int) -> MoveEnd:
 
 
 def prepare(connection: socket.socket) -> None:
-    """Small messages go at once, and no system call lasts longer than a tick."""
+    """Small messages go at once, no system call lasts longer than a tick, and nobody paces."""
     connection.setblocking(True)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     tick = struct.pack("ll", 0, int(TICK_S * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
+    unpace(connection)
+
+
+def unpace(connection: socket.socket) -> None:
+    """No timer holds back what is sent; who may not choose keeps what the system has."""
+    with contextlib.suppress(OSError):
+        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)[:3] == b"bbr":
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _UNPACED)
 
 
 def greet(connection: socket.socket, secret: bytes) -> None:
@@ -122,11 +135,11 @@ def send(
     _through(lambda some: connection.sendmsg(some, (), flags), views, until)
 
 
-def receive_some(connection: socket.socket, until: int) -> bytes:
+def receive_some(connection: socket.socket, until: int, size: int = 4096) -> bytes:
     """What there is, at least a byte."""
     while True:
         try:
-            said = connection.recv(1 << 16)
+            said = connection.recv(size)
         except (BlockingIOError, InterruptedError):
             if time.monotonic_ns() > until:
                 raise TimeoutError from None

@@ -148,7 +148,7 @@ class TcpServer:
         if size > REQUEST_BYTES_MAX:
             raise Broken(f"a request of {size} bytes")
         while len(said) < LENGTH.size + size:
-            said += receive_some(connection, until)
+            said += receive_some(connection, until, LENGTH.size + size - len(said))
         return decode(said[LENGTH.size :])
 
     def _answer(self, connection: socket.socket, request: Request) -> None:
@@ -192,7 +192,7 @@ class TcpServer:
             stall_s=self._bounds.stall_s,
             take=self._link.take if self._limits.bytes_per_s else None,
         )
-        total = send_strip(connection, region, source, form=form)
+        total = send_strip(connection, region, source, form)
         if not source.lives:
             return
         tail = TAIL.pack(code_of(self._after(region, source)), total if request.summed else 0)
