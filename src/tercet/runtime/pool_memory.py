@@ -18,7 +18,7 @@ from tercet.messages.events import SlabScanned
 from tercet.node_agent.pool_places import disk_name, dram_name
 from tercet.observe.log import Log
 from tercet.pool.config import PoolConfig
-from tercet.pool.disk import HEAD, DiskLayout
+from tercet.pool.disk import HEAD, KIND, DiskLayout
 from tercet.pool.labels import LABEL_BYTES, record_of
 from tercet.runtime.control import Begin
 from tercet.wires.contract import WireFailure
@@ -52,7 +52,8 @@ class PoolMemory:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 layout = self._layout
-                self._slab = Slab(path, layout.data_end, head=HEAD, notes_size=layout.label_bytes)
+                size, notes_size = layout.data_end, layout.label_bytes
+                self._slab = Slab(path, size, head=HEAD, kind=KIND, notes_size=notes_size)
             except OSError as error:
                 raise Invalid(
                     f"The pool's disk {path} of {self._config.disk_bytes} bytes cannot be had: "

@@ -37,16 +37,29 @@ _Call = Callable[[int, list[memoryview], int], int]
 class Slab:
     """Used by many threads at once, each for an extent of its own."""
 
-    def __init__(self, path: Path, size: int, *, head: bytes, notes_size: int = 0) -> None:
-        """The files, of these sizes; where one is new, or the first has not this head, both are
-        begun anew.
+    def __init__(
+        self,
+        path: Path,
+        size: int,
+        *,
+        head: bytes,
+        kind: bytes | None = None,
+        notes_size: int = 0,
+    ) -> None:
+        """The files, of these sizes, each with this head; where one is new, or has another head of
+        this `kind` (all heads begin with it; unless it is said there is no other), both are begun
+        anew.
 
-        `OSError` where there is no room, or no right to write.
+        `OSError` where there is no room, no right to write, or a file of something else, which is
+        left as it is.
         """
         self.path = path
         self.size = -(-size // UNIT_BYTES) * UNIT_BYTES
+        names = (path, Path(f"{path}.notes"))
+        for name in names:
+            _refuse_others(name, head if kind is None else kind)
         with ExitStack() as undo:
-            files = [self._open(name, undo) for name in (path, Path(f"{path}.notes"))]
+            files = [self._open(name, undo) for name in names]
             _begin(files, (self.size, notes_size), head)
             self._extents, self.direct = self._open_direct()
             undo.pop_all()
@@ -151,15 +164,32 @@ class Slab:
             self._buffers.put(page)
 
 
+def _refuse_others(name: Path, kind: bytes) -> None:
+    """Raise unless a file is new, empty or of this kind: a path may be mistyped."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        found = os.pread(file, len(kind), 0)
+    finally:
+        os.close(file)
+    if found not in (b"", kind):
+        why = f"{name} holds something else, and is left as it is"
+        raise FileExistsError(errno.EEXIST, why)
+
+
 def _begin(files: list[int], sizes: tuple[int, int], head: bytes) -> None:
-    if os.pread(files[0], len(head), 0) != head or not all(os.fstat(one).st_size for one in files):
+    if any(os.pread(file, len(head), 0) != head for file in files):
         for file in files:
             os.ftruncate(file, 0)
+            os.pwrite(file, head, 0)  # first: a file that is left half made is known again
     for file, size in zip(files, sizes, strict=True):
-        if os.fstat(file).st_size != size:
+        had = os.fstat(file).st_size
+        if had > size:
             os.ftruncate(file, size)
+        elif had < size:
             os.posix_fallocate(file, 0, size)
-    os.pwrite(files[0], head, 0)
 
 
 def _copy(source: int, target: int, count: int) -> None:

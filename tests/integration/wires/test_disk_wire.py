@@ -106,7 +106,7 @@ def test_labels_survive_and_another_head_begins_anew(rig, tmp_path) -> None:
     again = Slab(tmp_path / "slab", SIZE, head=HEAD, notes_size=8192)
     assert b"".join(again.notes(4096, 4096))[7:13] == b"\7label"
     again.close()
-    other = Slab(tmp_path / "slab", SIZE, head=b"another\n", notes_size=8192)
+    other = Slab(tmp_path / "slab", SIZE, head=b"a slab 2\n", kind=b"a slab", notes_size=8192)
     assert not any(b"".join(other.notes(4096, 4096)))
     other.close()
 
@@ -120,6 +120,37 @@ def test_where_one_file_is_lost_the_other_is_begun_anew(rig, tmp_path, lost) -> 
     assert not any(b"".join(again.notes(4096, 4096)))
     again.close()
     assert not any((tmp_path / "slab").read_bytes()[8192:9000])
+
+
+@pytest.mark.parametrize("name", ["slab", "slab.notes"])
+@pytest.mark.parametrize("content", [b"dear diary, today\n" * 9999, b"x", bytes(9999), HEAD[:-1]])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, name, content) -> None:
+    """A mistyped path costs a start, not the file."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    for kind in (None, b"a slap"):
+        with pytest.raises(OSError, match=f"{name} holds something else"):
+            Slab(tmp_path / "slab", SIZE, head=HEAD, kind=kind, notes_size=8192)
+    assert path.read_bytes() == content
+    assert [one.name for one in tmp_path.iterdir()] == [name], "and nothing is made beside it"
+
+
+def test_what_a_start_left_half_made_is_made_whole(tmp_path, monkeypatch) -> None:
+    def refuse(*_):
+        raise OSError(28, os.strerror(28))
+
+    path = tmp_path / "slab"
+    with monkeypatch.context() as context:
+        context.setattr(os, "posix_fallocate", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                Slab(path, SIZE, head=HEAD, notes_size=8192)
+    Slab(path, SIZE, head=HEAD, notes_size=8192).close()
+    stat = path.stat()
+    assert stat.st_size == SIZE
+    assert stat.st_blocks * 512 >= SIZE, "there is room for all of it"
+    Slab(path, SIZE // 2, head=HEAD, notes_size=8192).close()
+    assert path.stat().st_size == SIZE // 2
 
 
 def test_bytes_outside_the_slab_are_gone(rig) -> None:

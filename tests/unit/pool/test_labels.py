@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tercet.pool.disk import HEAD, DiskLayout
+from tercet.pool.disk import HEAD, KIND, DiskLayout
 from tercet.pool.labels import LABEL_BYTES, Label, pack, record_of, unpack, unpack_all
 
 WORD = st.integers(0, (1 << 64) - 1)
@@ -48,6 +48,7 @@ def test_labels_and_values_have_room(size: int) -> None:
     layout = DiskLayout.of(size)
     assert layout.record_at(layout.num_records) <= layout.label_bytes
     assert layout.data_at % 4096 == 0
-    assert layout.data_at >= len(HEAD)
+    assert min(layout.data_at, layout.labels_at) >= len(HEAD)
+    assert HEAD.startswith(KIND)
     assert layout.data_end + layout.label_bytes <= size
     assert layout.data_bytes > 0.9 * size - 8192

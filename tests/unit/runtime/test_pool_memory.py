@@ -1,12 +1,19 @@
-"""The labels of a slab after a start: told in pieces, and the loop turns in between."""
+"""The memories of a share: a disk that cannot be had is told in a sentence; the labels of one are
+told in pieces, and the loop turns in between.
+"""
 
 import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tercet.base.errors import Invalid
 from tercet.messages.events import MoveEnd, SlabScanned
 from tercet.pool.config import PoolConfig
+from tercet.pool.disk import HEAD
 from tercet.runtime.pool_memory import READ_BYTES, SCAN_BYTES, PoolMemory
 from tercet.wires.contract import WireFailure
 
@@ -76,3 +83,35 @@ def test_the_last_word_is_told_of_a_disk_that_breaks_meanwhile() -> None:
     last: Any = told[-1][0]
     assert last.last
     assert len(told) == READ_BYTES // SCAN_BYTES + 1
+
+
+def config_of(path: Path) -> PoolConfig:
+    return PoolConfig(dram_bytes=1 << 20, disk_path=str(path), disk_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("name", ["photographs", "photographs.notes"])
+@pytest.mark.parametrize("content", [b"of somebody", b"tercet poodle", bytes(8192)])
+def test_a_path_that_leads_to_another_file_is_refused(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    path, other = tmp_path / "photographs", tmp_path / name
+    other.write_bytes(content)
+    with pytest.raises(Invalid) as refused:
+        PoolMemory(config_of(path), "a").open()
+    assert refused.value.sentence == (
+        f"The pool's disk {path} of 1048576 bytes cannot be had: {other} holds something else, "
+        "and is left as it is."
+    )
+    assert refused.value.parameter == "pool.disk_path"
+    assert other.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"tercet pool 0\n" + b"x" * 9000])
+def test_an_empty_file_and_a_former_versions_are_begun_anew(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "slab"
+    path.write_bytes(content)
+    PoolMemory(config_of(path), "a").open()
+    found = path.read_bytes()
+    assert found.startswith(HEAD)
+    assert len(found) > 1_000_000
+    assert not any(found[len(HEAD) :])
