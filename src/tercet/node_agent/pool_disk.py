@@ -241,8 +241,8 @@ class DiskSide:
             return
         if end is MoveEnd.DONE:
             disk.commit(entry, write.place)
-            if not self._is_on:
-                disk.drop(entry)  # it came too late: nothing is read from there any more
+            if not self._is_on or not store.dram.has(entry):
+                disk.drop(entry)  # too late: the disk was given up, or the value was, meanwhile
         else:
             disk.cancel(entry, write.place)
         if end is MoveEnd.CORRUPT:  # in memory already: what was read is what was wrong
