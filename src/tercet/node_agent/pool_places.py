@@ -21,6 +21,7 @@ class Places:
 
     def __init__(self, host: str, store: Store) -> None:
         self._host = host
+        self.disk_name = disk_name(host)
         self._store = store
 
     def dram(self, place: int, size: int) -> Strip:
@@ -32,7 +33,7 @@ class Places:
         """Give the strip of a place on disk."""
         disk = self._store.disk
         at = 0 if disk is None else disk.layout.unit_at(place)
-        return _strip(disk_name(self._host), at, size)
+        return _strip(self.disk_name, at, size)
 
     def value(self, entry: int) -> PoolValue:
         """Give a value that lies in memory, as its readers are told."""

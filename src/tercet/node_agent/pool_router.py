@@ -33,6 +33,9 @@ from tercet.pool.placement import Placement
 KEY_BYTES = 16
 ASKS_MAX = 4096
 VALUES_MAX = 1 << 16
+"""One question is about no more."""
+TIERS = "ds"
+"""What a share may answer for a value: in memory, on disk."""
 PUT_FACTOR = 2
 """A put is answered after so many times what one value may take, stored or not."""
 
@@ -132,7 +135,7 @@ class PoolRouter:
         asked, share = self._of_number.get(found.ask, (None, None))
         if asked is None or share is None or share.to != sender or asked.is_found:
             return
-        share.tiers = found.tiers[: len(share.places)]
+        share.tiers = _leading(found.tiers)[: len(share.places)]
         asked.bytes_each = max(asked.bytes_each, found.bytes_each)
         self._merge(asked, now, out)
 
@@ -179,7 +182,7 @@ class PoolRouter:
             return
         values: dict[int, PoolValue | None] = {}
         for number, value in enumerate(ready.values, ready.first):
-            place = share.places[number] if number < len(share.places) else -1
+            place = share.places[number] if 0 <= number < len(share.places) else -1
             if place in asked.awaited:
                 del asked.awaited[place]
                 values[place] = value
@@ -309,3 +312,8 @@ class PoolRouter:
     def _number(self) -> int:
         self._next += 1
         return self._next
+
+
+def _leading(tiers: str) -> str:
+    """The tiers of a share, up to what is none: another agent may say anything."""
+    return tiers[: len(tiers) - len(tiers.lstrip(TIERS))]

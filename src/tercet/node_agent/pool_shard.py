@@ -25,16 +25,20 @@ from tercet.messages.kv import (
     PoolStored,
     PoolValue,
     PoolWant,
+    Strip,
 )
 from tercet.messages.wire import Message
 from tercet.node_agent.pool_disk import DiskSide, Load
 from tercet.node_agent.pool_places import Places
+from tercet.node_agent.pool_router import VALUES_MAX
 from tercet.pool.config import PoolConfig
 from tercet.pool.index import NONE
 from tercet.pool.store import Store, Value
 
 KEY_BYTES = 16
 ASKS_MAX = 4096
+SIZE_END = 1 << 32
+"""The index counts bytes below it."""
 BRINGING = (Address(""), 0)
 """Who waits for a value from the disk where no ask does."""
 Answer = Callable[[Address, Message, list[Effect]], None]
@@ -118,7 +122,7 @@ class PoolShard:
         """Say which of the keys are here, as a leading run."""
         tiers: list[str] = []
         size = 0
-        for at in range(0, len(find.keys), KEY_BYTES):
+        for at in range(0, min(len(find.keys), KEY_BYTES * VALUES_MAX), KEY_BYTES):
             entry = self.store.find(find.namespace, find.keys[at : at + KEY_BYTES])
             if entry == NONE:
                 break
@@ -140,8 +144,9 @@ class PoolShard:
         """Hold values; what is not there any more is told at once, what is on disk is brought."""
         name = (asker, want.ask)
         ask = self._asks.get(name)
-        known = 0 if ask is None else min(want.count, len(ask.keys) // KEY_BYTES)
-        values: dict[int, PoolValue | None] = dict.fromkeys(range(known, want.count))
+        known = 0 if ask is None else max(min(want.count, len(ask.keys) // KEY_BYTES), 0)
+        count = min(want.count, VALUES_MAX)
+        values: dict[int, PoolValue | None] = dict.fromkeys(range(known, count))
         if ask is not None:
             ask.until = now + self._lease_ns
             self._use(ask, known)
@@ -252,12 +257,18 @@ class PoolShard:
     def _enqueue(self, coming: _Coming, record: _Put) -> None:
         value = coming.value
         key = (coming.namespace, value.key)
-        unit = coming.source.source.length
-        is_sound = 0 < value.part_bytes <= unit <= value.size and unit % value.part_bytes == 0
+        is_sound = self._is_sound(value, coming.source.source)
         if is_sound and key not in self._keys_coming and len(self._queue) < self._config.puts_max:
             self._keys_coming[key] = None
             self._queue.append(coming)
             record.left += 1
+
+    def _is_sound(self, value: Value, source: Strip) -> bool:
+        """Whether it can be stored: who offers it may be wrong. Our disk is read by us alone."""
+        unit, part = source.length, value.part_bytes
+        fits = 0 < part <= unit <= value.size < SIZE_END and unit % part == 0
+        whole = len(value.key) == KEY_BYTES and len(source.units) % 4 == 0
+        return fits and whole and source.memory != self.places.disk_name
 
     def _pump(self, now: int, out: list[Effect]) -> None:
         while self._queue and len(self._moves) < self._config.moves_max:

@@ -164,6 +164,7 @@ def _load(setting: Setting, wish: Fork, birth: Channel, phases: Phases) -> _Load
     capacity = Capacity(
         num_blocks=memory.layout.num_blocks,
         context_max=context_max,
+        vocab=model.shape.vocab,
         cost=cost,
         fingerprint=f"{model.fingerprint} {opened.device.numerics_id()} {opened.options.kv_dtype}",
     )

@@ -35,6 +35,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     num_blocks: int
     context_max: int
     """Tokens of a sequence, prompt and generated ones."""
+    vocab: int = 1 << 31
+    """Ids of tokens are below it."""
     cost: StepCost
     fingerprint: str
     """Names weights and numerics: KV of another fingerprint is never equal (I3)."""

@@ -244,9 +244,9 @@ class Lender:
         count, rest = divmod(len(message.tokens), 4 * BLOCK_TOKENS)
         if message.fingerprint != self._capacity.fingerprint:
             return "another model or arithmetic"
-        if rest or not count or not 0 <= message.first < count:
-            return "not whole blocks"
-        if count > self._capacity.num_blocks:
+        if rest or not 0 <= message.first < count or not self._knows(array("i", message.tokens)):
+            return "not whole blocks of known tokens"
+        if count > self._capacity.num_blocks or count * BLOCK_TOKENS >= self._capacity.context_max:
             return "more blocks than there are"
         if self._scheduler.num_waiting >= self._scheduler.config.max_waiting:
             return "too many wait"
@@ -257,6 +257,10 @@ class Lender:
             if num_read + count > _READ_IN_PLACE_MAX * self._capacity.num_blocks:
                 return CROWDED
         return ""
+
+    def _knows(self, tokens: "array[int]") -> bool:
+        """Whether the engine could compute these; it takes the machine's word for it."""
+        return 0 <= min(tokens) and max(tokens) < self._capacity.vocab
 
     def _lend_cached(self, lending: Lending, out: list[Effect]) -> bool:
         """Lend what is in the cache, if that is all of it."""
