@@ -5,7 +5,8 @@ The node agent's machine and the wires are the real ones. In memory every conten
 on the disk each has two for its input and output, as the agent's mover has. A value is the KV of
 128 tokens of a model with 32 layers (3 MiB in parts of 12 KiB), and lies in an arena before it is
 put and after it is got. The pool sums every part when it comes, when it goes to the disk, when it
-comes back, and when it is read; nobody else does.
+comes back, and when it is read; nobody else does. Plain reads and writes are of the same kind of
+memory as the arenas (shared, of small pages), and of private memory of huge pages.
 """
 
 import importlib.util
@@ -66,6 +67,7 @@ BATCH = 32
 """Values of a prompt of 4,096 tokens."""
 ROUNDS = 5
 EXECUTOR = Address("executor/0")
+PLAIN, HUGE = "plain O_DIRECT", "plain O_DIRECT, huge pages"
 THREADS = ThreadPoolExecutor(2)
 DISK_THREADS = ThreadPoolExecutor(mover.DISK_THREADS)
 ORDER = np.random.default_rng(1).permutation(VALUES).tolist()
@@ -73,10 +75,14 @@ KEYS = [blake2b(b"%d" % number, digest_size=16).digest() for number in range(VAL
 
 
 class Memory:
-    """A mapping of so many bytes."""
+    """A mapping of so many bytes; of huge pages it is private, for so the system gives them."""
 
-    def __init__(self, size: int, *, filled: bool = False) -> None:
-        self.page = mmap.mmap(-1, size)
+    def __init__(self, size: int, *, filled: bool = False, huge: bool = False) -> None:
+        if huge:
+            self.page = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.page.madvise(mmap.MADV_HUGEPAGE)
+        else:
+            self.page = mmap.mmap(-1, size)
         self.bytes = np.frombuffer(self.page, np.uint8)
         self.bytes[:] = 0
         if filled:
@@ -378,13 +384,14 @@ def in_memory(source: Memory, target: Memory) -> Table:
                 shutil.rmtree(folder / f"{name}-{number}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _table("Memory", found, "plain copy", 0.6)
+    return _table("Memory", found, ("plain copy",), 0.6)
 
 
 def on_disk(source: Memory, target: Memory, base: Path) -> Table:
     """SSD: a put ends when the bytes are on the disk, and nothing is read from a cache."""
     folder = Path(tempfile.mkdtemp(prefix="tercet-pool-", dir=base))
     found: dict[str, tuple[list[float], list[float]]] = {}
+    huge = Memory(VALUES * VALUE, filled=True, huge=True)
     small = PoolConfig(
         dram_bytes=BATCH * VALUE,
         disk_path=str(folder / "slab"),
@@ -396,7 +403,8 @@ def on_disk(source: Memory, target: Memory, base: Path) -> Table:
         for number in range(ROUNDS):
             pool = Bench(source, target, small, threaded=True)
             makers: list[tuple[str, Callable[[], Any]]] = [
-                ("plain O_DIRECT", lambda: Direct(folder / "direct", source, target)),
+                (PLAIN, lambda: Direct(folder / "direct", source, target)),
+                (HUGE, lambda: Direct(folder / "direct", huge, huge)),
                 ("pool", lambda one=pool: one),
             ]
             makers += [
@@ -419,7 +427,7 @@ def on_disk(source: Memory, target: Memory, base: Path) -> Table:
                 shutil.rmtree(folder / f"{name}-{number}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _table("Disk", found, "plain O_DIRECT", 0.7)
+    return _table("Disk", found, (PLAIN, HUGE), 0.7)
 
 
 def contenders() -> list[tuple[str, Callable[..., Any]]]:
@@ -431,18 +439,19 @@ def contenders() -> list[tuple[str, Callable[..., Any]]]:
 
 
 def _table(
-    title: str, found: dict[str, tuple[list[float], list[float]]], beside: str, bound: float
+    title: str,
+    found: dict[str, tuple[list[float], list[float]]],
+    beside: tuple[str, ...],
+    bound: float,
 ) -> Table:
     medians = {name: (middle(puts), middle(gets)) for name, (puts, gets) in found.items()}
     bars = []
     for place, what in enumerate(("put", "get")):
-        pool, plain = medians["pool"][place], medians[beside][place]
-        bars.append(
-            Bar(what=f"{what}, of {beside}", value=pool / plain, bound=bound, at_least=True)
-        )
-        for name in medians.keys() - {"pool", beside}:
-            times = pool / medians[name][place]
-            bars.append(Bar(what=f"{what}, of {name}", value=times, bound=1.0, at_least=True))
+        for name in medians.keys() - {"pool"}:
+            times, least = medians["pool"][place] / medians[name][place], 1.0
+            if name in beside:
+                least = bound
+            bars.append(Bar(what=f"{what}, of {name}", value=times, bound=least, at_least=True))
     rows = [(name, f"{put:.2f}", f"{get:.2f}") for name, (put, get) in medians.items()]
     if "LMDB" not in medians:
         rows.append(("LMDB", "not installed", "--peers names a folder that has it"))

@@ -45,10 +45,10 @@ uint64_t fold(const In<uint64_t>& sums, uint64_t before) {
 }
 
 uint64_t gather(const Place& source, const Units& source_units, const Place& target,
-                const Units& target_units, int64_t part_bytes, bool summed) {
+                const Units& target_units, int64_t part_bytes, bool summed, uint64_t before) {
   const StripOf from = strip(source, source_units), to = strip(target, target_units);
   nb::gil_scoped_release released;
-  return copy_strip(kernels(), from, to, part_bytes, summed);
+  return copy_strip(kernels(), from, to, part_bytes, summed, before);
 }
 
 // What another process stored there last, and all that it wrote before.
@@ -63,7 +63,7 @@ void define_sums(nb::module_& module) {
   module.def("sums", &sums, "place"_a, "units"_a, "part_bytes"_a);
   module.def("fold", &fold, "sums"_a, "before"_a = kSumFirst);
   module.def("gather", &gather, "source"_a, "source_units"_a, "target"_a, "target_units"_a,
-             "part_bytes"_a, "summed"_a);
+             "part_bytes"_a, "summed"_a, "before"_a = kSumFirst);
   module.def("acquire", &acquire, "address"_a);
 }
 

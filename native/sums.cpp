@@ -35,13 +35,13 @@ uint64_t fold_sums(const uint64_t* sums, int64_t count, uint64_t before) {
 }
 
 uint64_t copy_strip(const Kernels& kernels, const StripOf& from, const StripOf& to,
-                    int64_t part_bytes, bool summed) {
+                    int64_t part_bytes, bool summed, uint64_t before) {
   if (from.bytes() != to.bytes())
     throw std::invalid_argument(std::to_string(from.bytes()) + " bytes do not fit " +
                                 std::to_string(to.bytes()));
   if (summed) check_parts(from, part_bytes), check_parts(to, part_bytes);
   const bool past_caches = from.bytes() >= kPastCaches;
-  uint64_t fold = summed ? kSumFirst : 0;
+  uint64_t fold = summed ? before : 0;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int64_t byte = 0; byte < from.bytes();) {
     const int64_t count = summed ? part_bytes : std::min(piece(from, byte), piece(to, byte));

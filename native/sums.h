@@ -43,9 +43,10 @@ void sum_parts(const Kernels&, const StripOf&, int64_t part_bytes, uint64_t* sum
 // Carries on a fold: `before` is kSumFirst for the first parts.
 uint64_t fold_sums(const uint64_t* sums, int64_t count, uint64_t before);
 
-// Copies, and gives the fold of what was copied (0 if not `summed`), in one pass. What was read was
-// read after earlier and before later loads of the caller: fences may be looked at around it.
+// Copies, and gives the fold of what was copied, after those `before` (0 if not `summed`), in one
+// pass. What was read was read after earlier and before later loads of the caller: fences may be
+// looked at around it.
 uint64_t copy_strip(const Kernels&, const StripOf& from, const StripOf& to, int64_t part_bytes,
-                    bool summed);
+                    bool summed, uint64_t before = kSumFirst);
 
 }  // namespace tercet

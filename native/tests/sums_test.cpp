@@ -76,6 +76,8 @@ CASE(copies_arrive_and_fold_as_their_sums_do) {
       sum_parts(kernels, from, kPart, sums.data());
       const uint64_t fold = fold_sums(sums.data(), int64_t(sums.size()), kSumFirst);
       CHECK(copy_strip(kernels, from, to, kPart, true) == fold);
+      CHECK(copy_strip(kernels, from, to, kPart, true, fold) ==
+            fold_sums(sums.data(), int64_t(sums.size()), fold));
       sum_parts(kernels, to, kPart, sums.data());
       CHECK(fold_sums(sums.data(), int64_t(sums.size()), kSumFirst) == fold);
       std::memset(to.memory, 0, size_t(to.bytes()));

@@ -18,5 +18,6 @@ class MemoryWire(SharedWire):
 def _copied(
     source: tuple[int, Strip], target: tuple[int, Strip], part_bytes: int | None
 ) -> int | None:
-    fold = sums_plain.gather(source, target, part_bytes or 0, summed=part_bytes is not None)
+    before = None if part_bytes is None else sums_plain.FIRST
+    fold = sums_plain.gather(source, target, part_bytes or 0, before)
     return fold if part_bytes is not None else None

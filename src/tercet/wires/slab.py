@@ -1,8 +1,9 @@
 """A file that is a memory: extents read and written past the page cache, notes beside them.
 
-Extents begin at multiples of 4096 bytes and their last unit is filled up with zeros. Memory that is
-aligned goes to the disk as it lies; other memory goes through buffers that are. Where the
-filesystem refuses O_DIRECT the file is used with the page cache, and `direct` says so.
+Extents begin at multiples of 4096 bytes and their last unit is filled up with zeros. All go through
+buffers of huge pages, where the system gives them: who brings bytes sums them anyway, and a virtual
+disk takes a few large pieces of memory twice as fast as hundreds of pages. Where the filesystem
+refuses O_DIRECT the file is used with the page cache, and `direct` says so.
 
 Notes are small and go through the page cache, in a file of their own (`<path>.notes`): a write
 through the page cache waits until no O_DIRECT write of the same file is under way, and none begins
@@ -14,24 +15,30 @@ import mmap
 import os
 import queue
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tercet.base.errors import must
 from tercet.messages.events import MoveEnd
-from tercet.messages.kv import Strip
 from tercet.wires.contract import WireFailure
-from tercet.wires.strips import view_at
-from tercet.wires.sums import copy
 
 UNIT_BYTES = 4096
 BUFFER_BYTES = 4 << 20
 _BUFFERS = 4
+_HUGE = 2 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
-_ONE = b"\0\0\0\0"
 _Call = Callable[[int, list[memoryview], int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes that a disk takes from where they lie."""
+
+    view: memoryview
+    address: int
 
 
 class Slab:
@@ -65,41 +72,34 @@ class Slab:
             undo.pop_all()
         os.close(files[0])
         self._notes = files[1]
-        self._buffers: queue.LifoQueue[mmap.mmap] = queue.LifoQueue()
+        self._buffers: queue.LifoQueue[Buffer] = queue.LifoQueue()
         for _ in range(_BUFFERS):
-            self._buffers.put(mmap.mmap(-1, BUFFER_BYTES))
+            self._buffers.put(_new_buffer())
 
     def close(self) -> None:
         """Nobody may use it any more."""
         os.close(self._notes)
         os.close(self._extents)
 
-    def write(self, address: int, length: int, at: int) -> None:
-        """Memory to disk; FULL where it does not take it."""
-        done = 0
-        for address_of, count, whole in self._pieces(address, length):
-            if whole:
-                self._through(os.pwritev, view_at(address_of, count), at + done)
-            else:
-                with self._buffer() as (buffer, place):
-                    padded = -(-count // UNIT_BYTES) * UNIT_BYTES
-                    _copy(address_of, place, count)
-                    buffer[count:padded] = bytes(padded - count)
-                    self._through(os.pwritev, buffer[:padded], at + done)
-            done += count
+    @contextmanager
+    def buffer(self) -> Iterator[Buffer]:
+        """Memory for one extent, as long as the block lasts."""
+        buffer = self._buffers.get()
+        try:
+            yield buffer
+        finally:
+            self._buffers.put(buffer)
 
-    def read(self, address: int, length: int, at: int) -> None:
-        """Disk to memory."""
-        done = 0
-        for address_of, count, whole in self._pieces(address, length):
-            if whole:
-                self._through(os.preadv, view_at(address_of, count), at + done)
-            else:
-                with self._buffer() as (buffer, place):
-                    padded = -(-count // UNIT_BYTES) * UNIT_BYTES
-                    self._through(os.preadv, buffer[:padded], at + done)
-                    _copy(place, address_of, count)
-            done += count
+    def write(self, buffer: Buffer, count: int, at: int) -> None:
+        """The buffer's first bytes to disk; FULL where it does not take them."""
+        padded = -(-count // UNIT_BYTES) * UNIT_BYTES
+        buffer.view[count:padded] = bytes(padded - count)
+        self._through(os.pwritev, buffer.view[:padded], at)
+
+    def read(self, buffer: Buffer, count: int, at: int) -> None:
+        """Disk to the buffer's first bytes."""
+        padded = -(-count // UNIT_BYTES) * UNIT_BYTES
+        self._through(os.preadv, buffer.view[:padded], at)
 
     def note(self, said: bytes, at: int) -> None:
         """Write a few bytes beside the extents."""
@@ -129,15 +129,6 @@ class Slab:
                 raise
             return os.open(self.path, os.O_RDWR | os.O_CLOEXEC), False
 
-    def _pieces(self, address: int, length: int) -> Iterator[tuple[int, int, bool]]:
-        """(address, bytes, whether the disk can take them from there)."""
-        aligned = address % UNIT_BYTES == 0
-        whole = length // UNIT_BYTES * UNIT_BYTES if aligned else 0
-        if whole:
-            yield address, whole, True
-        for begin in range(whole, length, BUFFER_BYTES):
-            yield address + begin, min(BUFFER_BYTES, length - begin), False
-
     def _through(
         self,
         call: _Call,
@@ -154,14 +145,6 @@ class Slab:
             if count <= 0:
                 raise WireFailure(MoveEnd.GONE, f"{self.path} ends before byte {at + len(view)}")
             done += count
-
-    @contextmanager
-    def _buffer(self) -> Iterator[tuple[memoryview, int]]:
-        page = self._buffers.get()
-        try:
-            yield memoryview(page), np.frombuffer(page, np.uint8).ctypes.data
-        finally:
-            self._buffers.put(page)
 
 
 def _refuse_others(name: Path, kind: bytes) -> None:
@@ -192,9 +175,13 @@ def _begin(files: list[int], sizes: tuple[int, int], head: bytes) -> None:
             os.posix_fallocate(file, 0, size)
 
 
-def _copy(source: int, target: int, count: int) -> None:
-    strip = Strip("", 0, 0, count, _ONE)
-    copy(source, strip, target, strip)
+def _new_buffer() -> Buffer:
+    page = mmap.mmap(-1, BUFFER_BYTES + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a system without them
+        page.madvise(mmap.MADV_HUGEPAGE)
+    address = np.frombuffer(page, np.uint8).ctypes.data
+    begin = -address % _HUGE
+    return Buffer(memoryview(page)[begin : begin + BUFFER_BYTES], address + begin)
 
 
 def _failure(error: OSError) -> WireFailure:

@@ -40,15 +40,21 @@ def fold_of(address: int, strip: Strip, part_bytes: int) -> int:
 
 
 def gather(
-    source: int, source_strip: Strip, target: int, target_strip: Strip, *, part_bytes: int
+    source: int,
+    source_strip: Strip,
+    target: int,
+    target_strip: Strip,
+    *,
+    part_bytes: int,
+    before: int = FOLD_OF_NOTHING,
 ) -> int:
-    """Copy between two addresses; the fold of what was copied."""
-    return _gather((source, source_strip), (target, target_strip), part_bytes, summed=True)
+    """Copy between two addresses; the fold of what was copied, after those `before`."""
+    return _gather((source, source_strip), (target, target_strip), part_bytes, before)
 
 
 def copy(source: int, source_strip: Strip, target: int, target_strip: Strip) -> None:
     """Copy between two addresses, with no sum of it."""
-    _gather((source, source_strip), (target, target_strip), 0, summed=False)
+    _gather((source, source_strip), (target, target_strip), 0, None)
 
 
 def acquire(address: int) -> int:
@@ -59,14 +65,12 @@ def acquire(address: int) -> int:
 
 
 def _gather(
-    source: tuple[int, Strip], target: tuple[int, Strip], part_bytes: int, *, summed: bool
+    source: tuple[int, Strip], target: tuple[int, Strip], part_bytes: int, before: int | None
 ) -> int:
     if _NATIVE is None:
-        return sums_plain.gather(source, target, part_bytes, summed=summed)
-    units = units_of(source[1]), units_of(target[1])
-    return int(
-        _NATIVE.gather(_place(*source), units[0], _place(*target), units[1], part_bytes, summed)
-    )
+        return sums_plain.gather(source, target, part_bytes, before)
+    ends = _place(*source), units_of(source[1]), _place(*target), units_of(target[1])
+    return int(_NATIVE.gather(*ends, part_bytes, before is not None, before or 0))
 
 
 def _place(address: int, strip: Strip) -> tuple[int, int, int, int]:

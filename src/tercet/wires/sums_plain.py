@@ -56,19 +56,19 @@ def fold(values: U64, before: int) -> int:
 
 
 def gather(
-    source: tuple[int, Strip], target: tuple[int, Strip], part_bytes: int, *, summed: bool
+    source: tuple[int, Strip], target: tuple[int, Strip], part_bytes: int, before: int | None
 ) -> int:
-    """Copy; the fold of what was copied, or 0."""
+    """Copy; the fold of what was copied, after those `before`, or 0 where there is none."""
     if source[1].size != target[1].size:
         raise ValueError(f"{source[1].size} bytes do not fit {target[1].size}")
-    if summed:
+    if before is not None:
         _fits(source[1], part_bytes)
         _fits(target[1], part_bytes)
     data, at = _bytes(*source), 0
     for offset, length in pieces(target[1], 0, target[1].size):
         _view(target[0] + offset, length)[:] = data[at : at + length]
         at += length
-    return fold(sums(*target, part_bytes), FIRST) if summed else 0
+    return 0 if before is None else fold(sums(*target, part_bytes), before)
 
 
 def _mixed(lanes: U64, words: U64) -> U64:

@@ -35,14 +35,14 @@ class Rig:
     def strip(self, start: int, size: int) -> Strip:
         return Strip(DRAM, start, size, size, i4(0))
 
-    def fill(self, start: int, size: int) -> int:
+    def fill(self, start: int, size: int, part: int = PART) -> int:
         self.memory[start : start + size] = np.random.default_rng(1).integers(
             0, 256, size, dtype=np.uint8
         )
-        return fold_of(self.address, self.strip(start, size), PART)
+        return fold_of(self.address, self.strip(start, size), part)
 
     def carry(self, source: Strip, target: Strip, **fields):
-        one = Move(ticket=1, source=source, target=target, part_bytes=PART, **fields)
+        one = Move(ticket=1, source=source, target=target, **{"part_bytes": PART} | fields)
         assert self.wire.reaches(one)
         return self.wire.carry(one)
 
@@ -71,6 +71,29 @@ def test_a_value_comes_back_as_it_was(rig, size, start) -> None:
     assert np.array_equal(rig.memory[other : other + size], expected)
     assert not rig.memory[:other].any()
     assert not rig.memory[other + size :].any()
+
+
+def test_parts_of_which_no_number_fills_units_of_the_disk_come_back_too(rig) -> None:
+    part = 4099
+    size = part * (BUFFER_BYTES // part + 7)
+    check = rig.fill(5, size, part)
+    expected = rig.memory[5 : 5 + size].copy()
+    there = rig.carry(rig.strip(5, size), extent(8 << 20, size), check=check, part_bytes=part)
+    rig.memory[:] = 0
+    back = rig.carry(extent(8 << 20, size), rig.strip(0, size), check=check, part_bytes=part)
+    assert there.fold == back.fold == check
+    assert np.array_equal(rig.memory[:size], expected)
+
+
+@pytest.mark.parametrize("size", [9000, BUFFER_BYTES + 12_000])
+def test_what_memory_lost_does_not_become_a_value(rig, size) -> None:
+    size = size // PART * PART
+    check = rig.fill(0, size)
+    rig.memory[size - 7] ^= 1
+    with pytest.raises(WireFailure) as failure:
+        rig.carry(rig.strip(0, size), extent(8192, size), check=check, label=b"\7label")
+    assert failure.value.end is MoveEnd.CORRUPT
+    assert not any(b"".join(rig.slab.notes(4096, 4096)))
 
 
 def test_it_belongs_to_the_storage_plane(rig) -> None:
