@@ -99,6 +99,8 @@ def parse_object(body: bytes, *, depth_max: int, parts_max: int) -> dict[str, ob
         value: object = _decode(body)
     except msgspec.MsgspecError as error:
         raise Invalid(_why_malformed(body, str(error)), code="invalid_json") from None
+    except RecursionError:  # a configured depth that the decoder does not reach
+        raise _too_deep(depth_max) from None
     if not isinstance(value, dict):
         raise Invalid(
             f"The body is {kind_of(value)}, but a JSON object was expected.", code="invalid_json"

@@ -9,7 +9,7 @@ from tercet.api.config import ApiConfig
 from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Epoch
 from tercet.messages.events import PeerJoined
-from tercet.runtime.codec import Join, Welcome
+from tercet.runtime.codec import UNREADABLE, Join, Welcome
 from tercet.runtime.config import TreeConfig
 from tercet.runtime.endpoints import host_and_port, tcp
 from tercet.runtime.identity import Identity
@@ -42,7 +42,14 @@ def ask(cluster: str, *, host: str, secret: bytes) -> tuple[TreeConfig, Place]:
             code="no_cluster",
             parameter="cluster",
         )
-    config = msgspec.msgpack.decode(answer.config, type=TreeConfig)
+    try:
+        config = msgspec.msgpack.decode(answer.config, type=TreeConfig)
+    except UNREADABLE as error:
+        raise Invalid(
+            f"The cluster at {cluster} has a configuration of another version: {error}.",
+            code="other_version",
+            parameter="cluster",
+        ) from None
     return config, Place(host=host, secret=secret, endpoints=dict(answer.endpoints))
 
 

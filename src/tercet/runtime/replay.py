@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import msgpack
 
 from tercet.base.errors import Invalid, InvariantBroken
 from tercet.runtime.agent_machine import MakeNodeAgent
 from tercet.runtime.cluster_machine import MakeClusterManager
-from tercet.runtime.codec import Malformed
+from tercet.runtime.codec import UNREADABLE, Malformed
 from tercet.runtime.executor_machine import MakeTaskExecutor
 from tercet.runtime.job_machine import MakeJobExecutor
 from tercet.runtime.recording import Recording, digest
@@ -41,7 +40,7 @@ def replay(path: Path) -> Replayed:
     recording = Recording(path)
     try:
         construction: Construction = _decoder.decode(recording.construction)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Invalid(f"{path} records no machine of this version: {error}") from error
     try:
         return _replay(recording, construction)

@@ -260,7 +260,7 @@ class Lender:
 
     def _knows(self, tokens: "array[int]") -> bool:
         """Whether the engine could compute these; it takes the machine's word for it."""
-        return 0 <= min(tokens) and max(tokens) < self._capacity.vocab
+        return min(tokens) >= 0 and max(tokens) < self._capacity.vocab
 
     def _lend_cached(self, lending: Lending, out: list[Effect]) -> bool:
         """Lend what is in the cache, if that is all of it."""

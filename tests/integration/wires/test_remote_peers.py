@@ -3,6 +3,9 @@
 import asyncio
 import socket
 
+import pytest
+
+from tercet.base.errors import Invalid
 from tercet.base.ids import Address, Epoch, TaskId
 from tercet.messages.events import PeerGone, PeerJoined, Received
 from tercet.messages.wire import CancelTask
@@ -10,6 +13,7 @@ from tercet.runtime import connection
 from tercet.runtime.codec import Join, Welcome
 from tercet.runtime.endpoints import endpoint_of, listen, tcp
 from tercet.runtime.identity import Identity
+from tercet.runtime.joining_host import ask
 from tercet.runtime.peers import PeerEvent, Peers, PeersConfig
 
 HEAD, HOST = Address("cluster"), Address("agent/b")
@@ -99,6 +103,19 @@ def test_hosts_say_hello_as_processes_do_and_ask_what_they_are_to_be() -> None:
         assert host.welcomes[0].config == b"b"
         await host.peers.close()
         await head.until(PeerGone(peer=HOST, epoch=Epoch(1)))
+        await head.peers.close()
+
+    run(scene())  # type: ignore[arg-type]
+
+
+def test_a_cluster_whose_configuration_makes_no_sense_is_told_in_a_sentence() -> None:
+    async def scene() -> None:
+        head = Party(HEAD)
+        door, endpoint = listener()
+        await head.peers.serve(door)
+        cluster = endpoint.removeprefix("tcp:")
+        with pytest.raises(Invalid, match="another version"):
+            await asyncio.to_thread(ask, cluster, host="b", secret=b"of the cluster")
         await head.peers.close()
 
     run(scene())  # type: ignore[arg-type]

@@ -66,6 +66,15 @@ def test_sentences_name_what_is_wrong(house):
     assert "deep" in house.post(COMPLETIONS, MALFORMED["deep lists"]).error["message"]
 
 
+@pytest.mark.parametrize("levels", [300, 2000, 100_000])
+def test_a_bound_on_depth_beyond_what_can_be_read_is_no_crash(levels):
+    house = House(ApiConfig(json_depth_max=200_000, json_parts_max=200_000))
+    body = b'{"model":"tiny","unknown":' + b"[" * levels + b"]" * levels + b"}"
+    answer = house.post(COMPLETIONS, body)
+    assert answer.status == 400
+    assert ("deep" in answer.error["message"]) == (levels > 1000)
+
+
 @pytest.mark.parametrize("slices", [1, 2, 7, 40])
 def test_a_body_may_come_in_pieces(slices):
     assert House().post(COMPLETIONS, GOOD, slices=slices).status == 200

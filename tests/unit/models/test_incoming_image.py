@@ -1,5 +1,6 @@
 """An image that comes from elsewhere is on the shelf whole, or not at all."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from tercet.devices.reference.packing import Float32Packer
 from tercet.models import ModelCacheConfig, open_model
 from tercet.models.image.incoming import IncomingImage, hold_for_lending
+from tercet.models.image.layout import LAYOUT_VERSION, MAGIC, PREFIX
 from tercet.models.image.shelf import Shelf
 
 SOURCE = "random:llama?seed=5&layers=1"
@@ -63,6 +65,15 @@ def test_an_image_of_another_key_is_not_kept(original: Path, shelf: Shelf) -> No
     image = IncomingImage.open(shelf, "0" * 32, len(data), host="h1")
     image.bytes[:] = data
     assert "no model image of this key" in image.seal()
+    assert files(shelf) == []
+
+
+def test_a_header_nested_beyond_reading_is_none(original: Path, shelf: Shelf) -> None:
+    body = b"\x81\xa1z" + b"\x91" * 2000 + b"\xc0"
+    head = PREFIX.pack(MAGIC, LAYOUT_VERSION, len(body), hashlib.sha256(body).digest()) + body
+    image = incoming(shelf, original)
+    image.bytes[: len(head)] = np.frombuffer(head, np.uint8)
+    assert "no model image" in image.seal()
     assert files(shelf) == []
 
 

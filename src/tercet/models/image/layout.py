@@ -89,7 +89,7 @@ def read_header(file: BinaryIO) -> ImageHeader | None:
         return None
     try:
         header = msgspec.msgpack.decode(body, type=ImageHeader)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return header if header.size == file.seek(0, 2) and _fits(header) else None
 
