@@ -53,6 +53,7 @@ from tercet.runtime.listening import REMOTE
 from tercet.runtime.model_blocks import ModelBlocks, image_of
 from tercet.runtime.opening import cache_of
 from tercet.runtime.outgoing import OutgoingFacts
+from tercet.runtime.patience import ZygotePatience
 from tercet.runtime.peers import PeerEvent
 from tercet.runtime.pool_memory import open_pool
 from tercet.runtime.residents import Resident, make_progress_page
@@ -62,8 +63,6 @@ from tercet.runtime.supervise import OrStop, stop_on_loop_errors
 SAMPLE_S = 0.1
 STATUS_WAIT_S = 0.1
 """A process's end waits so long for the supervisor's word on how it came."""
-BIRTH_S = 5.0
-"""A zygote that has not forked by then is taken for dead (measured: milliseconds)."""
 CLUSTER = Address("cluster")
 
 
@@ -75,6 +74,7 @@ class Agent:
         self._begin = begin
         self._control = joined.control
         self._zygote = channel_from(descriptors["zygote"]) if "zygote" in descriptors else None
+        self._patience = ZygotePatience()
         names = (begin.address, begin.address + REMOTE)
         self._listeners = [socket.socket(fileno=descriptors[n]) for n in names if n in descriptors]
         self._setting = Setting(begin, name="agent", epoch=begin.epoch)
@@ -86,12 +86,9 @@ class Agent:
         runtime = begin.config.runtime
         self._lendings = Lendings(host, sealed_max=runtime.num_executors, log=self._setting.log)
         self._pool, pool = open_pool(begin, self._setting.log)
+        self._loop = asyncio.get_running_loop()
         self._memories = AgentMemories(
-            host,
-            self._deliver,
-            secret=begin.secret,
-            loop=asyncio.get_running_loop(),
-            pool=self._pool,
+            host, self._deliver, secret=begin.secret, loop=self._loop, pool=self._pool
         )
         data = self._memories.serve(runtime)
         self._images = ModelBlocks(
@@ -100,7 +97,6 @@ class Agent:
             regions=self._memories.regions,
             deliver=self._deliver,
         )
-        self._loop = asyncio.get_running_loop()
         construction = MakeNodeAgent(
             config=begin.config.node_agent,
             address=begin.address,
@@ -234,7 +230,7 @@ class Agent:
         ours.end.setblocking(False)
         if asked:
             self._loop.add_reader(ours.fileno(), self._heard, resident, ours)
-            self._loop.call_later(BIRTH_S, self._look_for, resident)
+            self._loop.call_later(self._patience.seconds, self._look_for, resident, self._zygote)
         else:
             self._unborn(resident, "there is no zygote now")
 
@@ -255,6 +251,7 @@ class Agent:
             case Born(pid=pid):
                 resident.pid = pid
                 resident.parts["process"] = descriptors[0]
+                self._patience.born()
                 self._hold(resident)
                 birth.send(Go())
                 self._watch(resident)
@@ -269,14 +266,15 @@ class Agent:
                 must(False, f"an executor says {type(note).__name__} at birth")
         return True
 
-    def _look_for(self, resident: Resident) -> None:
+    def _look_for(self, resident: Resident, zygote: Channel | None) -> None:
         """Give up on a birth that takes too long: without its birth channel a process that comes
         late ends itself.
         """
         if resident.birth is not None and resident.pidfd is None:
             self._loop.remove_reader(resident.birth.fileno())
             resident.close_birth()
-            self._control.send(ZygoteSilent())
+            if self._patience.over(zygote, self._zygote):
+                self._control.send(ZygoteSilent())
             self._unborn(resident, "the zygote is silent")
 
     def _unborn(self, resident: Resident, reason: str) -> None:
