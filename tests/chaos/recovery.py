@@ -11,13 +11,19 @@ UNDER_WAY_S = 0.1
 
 
 def stalls(act: Act, outcomes: Sequence[Outcome]) -> list[float]:
-    """Seconds from the act to the next token of each stream that it concerned.
+    """Seconds from the act to the next token of each stream that it concerned, or to the first one
+    if it concerned prompts.
 
     Which streams an executor had is nobody's business outside; how many they were is known, and
     the others go on at once: so they are the ones that waited longest.
     """
-    waits = [_stall(act.at, outcome.arrivals) for outcome in outcomes]
+    waits = [_stall(act.at, _awaited(act, outcome)) for outcome in outcomes]
     return sorted(filter(None, waits), reverse=True)[: act.num_tasks]
+
+
+def _awaited(act: Act, outcome: Outcome) -> list[float]:
+    """When what the act may have delayed began to be waited for, and when it came."""
+    return [outcome.began, *outcome.arrivals[:1]] if act.is_of_prompts else outcome.arrivals
 
 
 def _stall(moment: float, arrivals: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Self
@@ -24,6 +24,12 @@ class Act:
     kind: str
     num_tasks: int
     """Tasks that were computed by the executors it was done to."""
+    is_of_prompts: bool = False
+    """They are tasks that wait for their first token, which others are to compute."""
+
+
+Deed = Callable[["Saboteur", str], None]
+"""Does one act of this name, and adds it to `done`."""
 
 
 def faults_of_replacements(*, replicas: int, count: int, rand: Random) -> tuple[Fault, ...]:
@@ -39,12 +45,21 @@ class Saboteur:
     """Works in a thread of its own, one act after another, until it is told to stop."""
 
     def __init__(
-        self, house: House, rand: Random, *, pause_s: tuple[float, float], acts: dict[str, int]
+        self,
+        house: House,
+        rand: Random,
+        *,
+        pause_s: tuple[float, float],
+        acts: dict[str, int],
+        more: Mapping[str, Deed] | None = None,
     ) -> None:
-        """`acts`: how often each in a deck that is shuffled and dealt, again and again."""
+        """`acts`: how often each in a deck that is shuffled and dealt, again and again; `more`:
+        deeds beside those that are known here.
+        """
         self.done: list[Act] = []
-        self._house = house
-        self._rand = rand
+        self.house = house
+        self.rand = rand
+        self._deeds = {**DEEDS, **(more or {})}
         self._pause_s = pause_s
         self._acts = [name for name, count in acts.items() for _ in range(count)]
         self._over = threading.Event()
@@ -60,38 +75,39 @@ class Saboteur:
 
     def _work(self) -> None:
         deck: list[str] = []
-        while not self._over.wait(self._rand.uniform(*self._pause_s)):
-            deck = deck or self._rand.sample(self._acts, len(self._acts))
+        while not self._over.wait(self.rand.uniform(*self._pause_s)):
+            deck = deck or self.rand.sample(self._acts, len(self._acts))
             name = deck.pop()
             try:
-                _ACTS[name](self, name)
+                self._deeds[name](self, name)
             except ProcessLookupError:
                 continue  # it died before it could be killed
 
-    def _harm(self, name: str, titles: list[str], number: int = signal.SIGKILL) -> None:
-        every = self._house.processes()
+    def note(self, name: str, num_tasks: int, *, is_of_prompts: bool = False) -> None:
+        """Remember what is done now."""
+        self.done.append(Act(time.monotonic(), name, num_tasks, is_of_prompts))
+
+    def harm(self, name: str, titles: list[str], number: int = signal.SIGKILL) -> None:
+        """Send a signal to all processes of these titles."""
+        every = self.house.processes()
         victims = [pid for title in titles for pid in every.get(title, ())]
         if not victims:
             return
-        num_tasks = sum(
-            self._tasks().get(title.split()[3], 0) for title in titles if "exec" in title
-        )
-        self.done.append(Act(time.monotonic(), name, num_tasks))
+        tasks = self.tasks()
+        self.note(name, sum(tasks.get(title.split()[3], 0) for title in titles if "exec" in title))
         for pid in victims:
-            self._house.kill(pid, number)
+            self.house.kill(pid, number)
 
-    def _spare(self, name: str) -> None:
-        self.done.append(Act(time.monotonic(), name, sum(self._tasks().values())))
-
-    def _executors(self) -> list[str]:
-        titles = [title for title in self._house.processes() if " task executor " in title]
+    def executors(self) -> list[str]:
+        """Titles of all executors of the house."""
+        titles = [title for title in self.house.processes() if " task executor " in title]
         return sorted(titles)
 
-    def _tasks(self) -> dict[str, int]:
+    def tasks(self) -> dict[str, int]:
         """Tasks that each executor computes, by its id, as its last word told."""
         tasks: dict[str, int] = {}
         try:
-            lines = self._house.client.get("/metrics").text.splitlines()
+            lines = self.house.client.get("/metrics").text.splitlines()
         except httpx.HTTPError:
             return tasks
         for line in lines:
@@ -100,26 +116,31 @@ class Saboteur:
                 tasks[engine] = int(float(line.rsplit(" ", 1)[1]))
         return tasks
 
-    def _one(self, name: str, number: int) -> None:
-        if titles := self._executors():
-            self._harm(name, [self._rand.choice(titles)], number)
+    def spare(self, name: str) -> None:
+        """Do nothing to any process: all streams are concerned."""
+        self.note(name, sum(self.tasks().values()))
+
+    def one(self, name: str, number: int) -> None:
+        """Send a signal to any one executor."""
+        if titles := self.executors():
+            self.harm(name, [self.rand.choice(titles)], number)
 
 
 def _kill_with_agent(saboteur: Saboteur, name: str) -> None:
-    titles = saboteur._executors()
+    titles = saboteur.executors()
     if titles:
-        saboteur._harm(name, ["tercet: node agent", saboteur._rand.choice(titles)])
+        saboteur.harm(name, ["tercet: node agent", saboteur.rand.choice(titles)])
 
 
-_ACTS: dict[str, Callable[[Saboteur, str], None]] = {
-    "nothing, to compare": lambda who, name: who._spare(name),
-    "kill an executor": lambda who, name: who._one(name, signal.SIGKILL),
-    "stop an executor": lambda who, name: who._one(name, signal.SIGSTOP),
-    "kill every executor": lambda who, name: who._harm(name, who._executors()),
-    "kill the agent": lambda who, name: who._harm(name, ["tercet: node agent"]),
-    "kill the zygote": lambda who, name: who._harm(name, ["tercet: zygote"]),
+DEEDS: Mapping[str, Deed] = {
+    "nothing, to compare": lambda who, name: who.spare(name),
+    "kill an executor": lambda who, name: who.one(name, signal.SIGKILL),
+    "stop an executor": lambda who, name: who.one(name, signal.SIGSTOP),
+    "kill every executor": lambda who, name: who.harm(name, who.executors()),
+    "kill the agent": lambda who, name: who.harm(name, ["tercet: node agent"]),
+    "kill the zygote": lambda who, name: who.harm(name, ["tercet: zygote"]),
     "kill agent and executor": _kill_with_agent,
-    "stop the agent": lambda who, name: who._harm(name, ["tercet: node agent"], signal.SIGSTOP),
-    "stop the zygote": lambda who, name: who._harm(name, ["tercet: zygote"], signal.SIGSTOP),
-    "kill the front": lambda who, name: who._harm(name, ["tercet: front"]),
+    "stop the agent": lambda who, name: who.harm(name, ["tercet: node agent"], signal.SIGSTOP),
+    "stop the zygote": lambda who, name: who.harm(name, ["tercet: zygote"], signal.SIGSTOP),
+    "kill the front": lambda who, name: who.harm(name, ["tercet: front"]),
 }

@@ -4,7 +4,6 @@ Every stream ends exactly once with the text of the undisturbed run, and afterwa
 what it had before. The seed is printed; TERCET_CHAOS_SEED repeats the choices, not the timing.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -30,13 +29,6 @@ EVERYTHING = EXECUTORS | {
     "kill the zygote": 1,
     "kill agent and executor": 1,
 }
-
-
-@pytest.fixture
-def rand() -> Random:
-    seed = int(os.environ.get("TERCET_CHAOS_SEED") or Random().randrange(1 << 32))
-    print(f"\nTERCET_CHAOS_SEED={seed}")
-    return Random(seed)
 
 
 def tiny_asks(rand: Random, count: int, *, tokens_max: int):

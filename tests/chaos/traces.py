@@ -18,11 +18,15 @@ def holdings(house: House) -> Counter[str]:
     """
     found: Counter[str] = Counter()
     for title, pids in house.processes().items():
-        kind = _NUMBER.sub("#", title)
         for pid in pids:
-            found[kind] += 1
-            found.update(f"{kind}: {name}" for name in _of_process(pid))
+            found[kind(title)] += 1
+            found.update(f"{kind(title)}: {kind(name)}" for name in of_process(pid))
     return found
+
+
+def kind(name: str) -> str:
+    """A name without its numbers."""
+    return _NUMBER.sub("#", name)
 
 
 def difference(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int]]:
@@ -33,16 +37,20 @@ def difference(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int
 
 def zombies(house: House) -> list[int]:
     """Dead children of the tree that nobody has reaped."""
-    children = psutil.Process(house.tree.process.pid).children(recursive=True)
+    supervisors = house.pids("tercet: supervisor")
+    children = [
+        child for pid in supervisors for child in psutil.Process(pid).children(recursive=True)
+    ]
     return [child.pid for child in children if child.status() == psutil.STATUS_ZOMBIE]
 
 
 def abstract_sockets(house: House) -> set[str]:
     """Names of listening Unix sockets of the tree."""
     inodes = set()
-    for descriptor in _links(house.tree.process.pid):
-        if descriptor.startswith("socket:["):
-            inodes.add(descriptor[8:-1])
+    for pid in house.pids("tercet: supervisor"):
+        for descriptor in _links(pid):
+            if descriptor.startswith("socket:["):
+                inodes.add(descriptor[8:-1])
     return {name for inode, name in _unix_sockets() if inode in inodes and name}
 
 
@@ -55,14 +63,15 @@ def files(cache: Path) -> set[str]:
     return set(map(str, (*Path("/dev/shm").iterdir(), *cache.rglob("*"))))
 
 
-def _of_process(pid: int) -> list[str]:
+def of_process(pid: int) -> list[str]:
+    """Names of what a process has open or shares with others."""
     maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
     mapped = [
         "mapped " + line.split(maxsplit=5)[5]
         for line in maps
         if "/memfd:" in line or "/dev/shm" in line
     ]
-    return [_NUMBER.sub("#", name) for name in _links(pid) + mapped]
+    return _links(pid) + mapped
 
 
 def _links(pid: int) -> list[str]:

@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import re
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -15,7 +17,12 @@ from streams import Ask, Clients, Outcome, Reference, ended_wrong
 
 from tercet.node_agent.config import NodeAgentConfig
 from tercet.observe.config import ObserveConfig
-from tercet.runtime.config import Fault, RuntimeConfig, TreeConfig
+from tercet.pool.config import PoolConfig
+from tercet.runtime.config import Fault, TreeConfig
+
+References = dict[Ask, Reference]
+TOLD_S = 2.0
+"""Executors tell of their blocks each half second."""
 
 _SERIES = re.compile(
     r'^vllm:(num_requests_\w+|kv_cache_usage_perc)\{engine="(\w+)".*\} (\S+)$', re.MULTILINE
@@ -43,26 +50,44 @@ def chaos_config(
 class Trial:
     """A tree and what is known of it; `close` checks that nothing is left."""
 
-    def __init__(self, config: TreeConfig) -> None:
+    def __init__(
+        self,
+        config: TreeConfig,
+        *,
+        start: Callable[[TreeConfig], House] = House,
+        unrest: Callable[[House, int], str] | None = None,
+        holdings: Callable[[House], Counter[str]] = traces.holdings,
+        prepared: bool = False,
+    ) -> None:
+        """`unrest` says what keeps so many executors from rest; `holdings` counts what a tree has
+        that shall be the same in the end; `prepared`: the model's image is in the cache.
+        """
         self._cache = Path(config.cache_folder)
         self._replicas = config.runtime.num_executors
-        start = House(dataclasses.replace(config, runtime=_unharmed(config)))
-        start.close()  # makes the model's image, which stays
+        self._unrest = unrest or busy
+        self._holdings_of = holdings
+        if not prepared:
+            House(colocated(config)).close()  # makes the model's image, which stays
         self._files = traces.files(self._cache)
-        self.house = House(config)
+        self.house = start(config)
         self._sockets = traces.abstract_sockets(self.house)
         assert self._sockets
         port = int(self.house.tree.url.rsplit(":", 1)[1])
         self.clients = Clients(port, config.served_names[0])
-        self._references: dict[Ask, Reference] = {}
+        self._references: References = {}
         self._asks: Sequence[Ask] = ()
 
-    def measure(self, asks: Sequence[Ask]) -> None:
-        """Take the undisturbed answers, and note what the tree has at rest."""
+    def measure(self, asks: Sequence[Ask], expected: References | None = None) -> None:
+        """Take the undisturbed answers, and note what the tree has at rest; `expected` are those
+        of another tree: they are taken instead, and these must equal them.
+        """
         self._asks = asks
-        self._references = asyncio.run(self.clients.references(asks))
+        own = asyncio.run(self.clients.references(asks))
+        self._references = own if expected is None else expected
+        for ask, reference in self._references.items():
+            assert own[ask].tokens[: reference.exact] == reference.tokens[: reference.exact]
         never(self.unrest)
-        self._holdings = traces.holdings(self.house)
+        self._holdings = self._holdings_of(self.house)
 
     def run(
         self, saboteur: Saboteur, rand: Random, *, count: int, for_s: float, leaving: float
@@ -105,21 +130,16 @@ class Trial:
         house = self.house
         if len(house.executors()) != self._replicas or not house.ready():
             return f"executors {house.executors()}, ready: {house.ready()}"
-        shown: dict[str, dict[str, float]] = {}
-        for name, engine, value in _SERIES.findall(house.client.get("/metrics").text):
-            shown.setdefault(engine, {})[name] = float(value)
-        num_told = sum(engine.isdigit() for engine in shown)
-        if num_told == self._replicas and not any(any(each.values()) for each in shown.values()):
-            return ""
-        return f"busy: {shown}"
+        return self._unrest(house, self._replicas)
 
     def change(self) -> str:
         """Say what the tree has more or less than before, after a stream for every executor."""
         few = [ask for ask in self._asks for _ in range(self._replicas)][: 4 * self._replicas]
         answers = asyncio.run(self._burst(few))
         wrong = next(filter(None, map(ended_wrong, answers)), "")
-        different = traces.difference(self._holdings, traces.holdings(self.house))
-        return wrong or self.unrest() or str(different or "")
+        never(self.unrest)
+        different = traces.difference(self._holdings, self._holdings_of(self.house))
+        return wrong or str(different or "")
 
     async def _burst(self, asks: Sequence[Ask]) -> list[Outcome]:
         return list(await asyncio.gather(*(self.clients.ask(ask) for ask in asks)))
@@ -128,13 +148,27 @@ class Trial:
         """Fail unless blocks, processes, descriptors and mappings are what they were."""
         never(self.change)
         never(lambda: str(traces.zombies(self.house) or ""))
+        time.sleep(TOLD_S)  # what was told is of before the last streams, perhaps
+        never(self.unrest)
 
     def close(self) -> None:
         """End the tree: no process, socket or file of it is left."""
         self.house.close()
         assert self.house.gone()
         assert not traces.sockets_left(self._sockets)
-        assert not traces.files(self._cache) - self._files
+        left = traces.files(self._cache) - self._files
+        assert not left, left
+
+
+def busy(house: House, count: int) -> str:
+    """Say what so many executors still do or hold, as they last told the front."""
+    shown: dict[str, dict[str, float]] = {}
+    for name, engine, value in _SERIES.findall(house.client.get("/metrics").text):
+        shown.setdefault(engine, {})[name] = float(value)
+    num_told = sum(engine.isdigit() for engine in shown)
+    if num_told == count and not any(any(each.values()) for each in shown.values()):
+        return ""
+    return f"busy: {shown}"
 
 
 def never(trouble: Callable[[], str]) -> None:
@@ -151,5 +185,26 @@ def never(trouble: Callable[[], str]) -> None:
         raise AssertionError(last[0]) from error
 
 
-def _unharmed(config: TreeConfig) -> RuntimeConfig:
-    return dataclasses.replace(config.runtime, faults=(), replicas=1)
+def colocated(config: TreeConfig) -> TreeConfig:
+    """One executor that does everything, on one host, undisturbed and without a pool."""
+    runtime = dataclasses.replace(
+        config.runtime,
+        faults=(),
+        prefill=0,
+        decode=0,
+        replicas=1,
+        hosts=1,
+        cluster_address=None,
+        cluster_secret_file=None,
+    )
+    return dataclasses.replace(config, runtime=runtime, pool=PoolConfig())
+
+
+def undisturbed(config: TreeConfig, asks: Sequence[Ask]) -> References:
+    """Give what such an executor answers."""
+    house = House(colocated(config))
+    port = int(house.tree.url.rsplit(":", 1)[1])
+    try:
+        return asyncio.run(Clients(port, config.served_names[0]).references(asks))
+    finally:
+        house.close()
