@@ -32,6 +32,8 @@ LOADS_MAX = 8
 WISHES_MAX = 1 << 16
 QUEUE_MAX = 1 << 12
 """Loads that wait for their turn; one more cannot be had."""
+CLEAR_MAX = 512
+"""Entries of a disk that was given up that are looked at in one turn."""
 TROUBLES_MAX = 3
 QUIET_NS = 30_000_000_000
 WRITE_NS_MAX = 30_000_000_000
@@ -159,6 +161,8 @@ class DiskSide:
         if self._store.disk is None:
             return
         self._look(now, out)
+        if not self._is_on:
+            self._store.clear_disk(CLEAR_MAX)
         while self._queue and (len(self._loads) < LOADS_MAX or self._queue[0].until <= now):
             load = self._queue.popleft()
             if load.until <= now or not self._begin(load, now, out):
@@ -224,7 +228,7 @@ class DiskSide:
     def scanned(self, scanned: SlabScanned, out: list[Effect]) -> None:
         """Take up what labels say; their values are verified when they are first brought."""
         store = self._store
-        if store.disk is None or self._is_scanned:
+        if store.disk is None or self._is_scanned or not self._is_on:
             return
         for label in labels.unpack_all(scanned.labels):
             self._num_found += 1

@@ -55,6 +55,9 @@ class Store:
         self.disk: DiskTier | None = None
         if config.disk_bytes:
             self.disk = DiskTier(config, self.index, self.spaces, self.settle)
+        self._is_disk_open = self.disk is not None
+        self._to_clear = 0
+        """Entries below it may have copies on a closed disk."""
 
     # finding
 
@@ -68,13 +71,18 @@ class Store:
         space = self.spaces.known(digest_of(namespace))
         if space is None:
             return NONE
-        return self.index.find(*self.spaces.words(space, key))
+        entry = self.index.find(*self.spaces.words(space, key))
+        if entry != NONE and self._to_clear:
+            self._clear(entry)
+            return entry if self.index.is_used(entry) else NONE
+        return entry
 
     def tier_of(self, entry: int) -> str:
         """Give where a value can be read: `d` memory, `s` disk, or nothing."""
         if self.dram.has(entry):
             return "d"
-        return "s" if self.disk is not None and self.disk.tier.has(entry) else ""
+        disk = self.disk if self._is_disk_open else None
+        return "s" if disk is not None and disk.tier.has(entry) else ""
 
     def key_of(self, entry: int) -> bytes:
         index = self.index
@@ -166,12 +174,24 @@ class Store:
         self.settle(entry)
 
     def close_disk(self) -> None:
-        """The disk is of no use any more: what lies only there is lost."""
-        disk = self.disk
-        if disk is not None:
-            for entry in list(self.index):
-                disk.drop(entry)
-                self.settle(entry)
+        """The disk is of no use any more: what lies only there is found by nobody, and forgotten
+        when it is met, or by `clear_disk`.
+        """
+        self._is_disk_open = False
+        self._to_clear = self.index.bound
+
+    def clear_disk(self, count: int) -> None:
+        """Forget what lies on a closed disk, so many entries at a time: there may be millions."""
+        end = max(0, self._to_clear - count)
+        for entry in range(end, self._to_clear):
+            if self.index.is_used(entry):
+                self._clear(entry)
+        self._to_clear = end
+
+    def _clear(self, entry: int) -> None:
+        if self.disk is not None:
+            self.disk.drop(entry)
+            self.settle(entry)
 
     def offer(self, label: Label) -> bool:
         """Take up a value that was found on disk; False if it cannot be one of ours."""
