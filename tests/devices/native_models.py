@@ -83,8 +83,10 @@ def arranged(shape: ModelShape, form: Format) -> Program:
     return CpuPacker(native()).arrange(fuse(quantize(plain, formats)))
 
 
-def stored(program: Program, packer: Packer) -> dict[str, StoredWeight]:
-    source, weights = Values(program), {}
+def stored(
+    program: Program, packer: Packer, source: Values | None = None
+) -> dict[str, StoredWeight]:
+    source, weights = source or Values(program), {}
     for name, recipe in program.weights.items():
         packed = packer.pack(recipe, source)
         assert packed.nbytes == packer.packed_bytes(recipe)

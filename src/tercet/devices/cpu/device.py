@@ -15,6 +15,11 @@ from tercet.program.operations import Attend
 from tercet.program.packing import StoredWeight
 from tercet.program.program import Program
 
+ARITHMETIC = 1
+"""Raised whenever a kernel gives other bits for the same weights and tokens, or keeps keys and
+values otherwise: what was computed before lies on disks, and at hosts that run another version, and
+is never mixed with what is computed now. `tests/devices/test_native_bits.py` holds the bits.
+"""
 SPIN_NS = 400_000
 """A thread that waits for work looks for it so long before it sleeps: longer than what lies between
 two steps of a busy engine. Waking it costs as much as a tenth of a step of a small model.
@@ -38,7 +43,7 @@ class CpuDevice:
 
     def numerics_id(self) -> str:
         """What results depend on besides weights."""
-        return f"cpu; {LAYOUT}; {self._isa}"
+        return f"cpu; {LAYOUT}; arithmetic {ARITHMETIC}; {self._isa}"
 
     def packer(self) -> CpuPacker:
         """Panels, for all instruction sets alike."""
