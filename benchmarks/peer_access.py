@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import msgspec
 
+from benchmarks.kept import Kept
 from benchmarks.machine import heading
 from benchmarks.mooncake import PART_TOKENS, Line, read_trace, skewed
 from benchmarks.report import Bar, Table
@@ -116,7 +116,7 @@ def scenario(size: Size, *, routing: Routing, pool: bool, context: int) -> Scena
 
 
 class Counts:
-    """What facts of executors add up to."""
+    """What facts of executors add up to while so many requests are open."""
 
     def __init__(self, clients: TraceClients, steady: range) -> None:
         self._clients = clients
@@ -127,6 +127,8 @@ class Counts:
         self.step_s = 0.0
 
     def look(self, _: object, __: object, effects: list[Effect]) -> None:
+        if len(self._clients.ended) not in self._steady:
+            return
         for effect in effects:
             if not isinstance(effect, Fact):
                 continue
@@ -136,7 +138,7 @@ class Counts:
                 self.cached += values["cached_tokens"]
             elif effect.name == "pool.hits":
                 self.values += values["values"]
-            elif effect.name == "step.done" and len(self._clients.ended) in self._steady:
+            elif effect.name == "step.done":
                 self.step_s += values["duration_s"]
 
 
@@ -152,12 +154,12 @@ def play(trace: list[Arrival], plan: Scenario, num_open: int) -> Outcome:
     counts = Counts(clients, steady)
     run.world.after_turn.append(counts.look)
     run.go()
-    ended = clients.ended[steady.start : steady.stop]
-    seconds = (ended[-1].at - clients.ended[steady.start - 1].at) / 1e9
+    first, last = clients.ended[steady.start - 1], clients.ended[steady.stop - 1]
+    seconds = (last.at - first.at) / 1e9
     firsts = sorted(clients.first_tokens_ns)
     return Outcome(
-        requests_per_s=len(ended) / seconds,
-        tokens_per_s=sum(one.tokens for one in ended) / seconds,
+        requests_per_s=len(steady) / seconds,
+        tokens_per_s=(last.delivered - first.delivered) / seconds,
         busy=counts.step_s / seconds / plan.cluster.hosts,
         first_token_s=firsts[len(firsts) // 2] / 1e9,
         hit=counts.cached / counts.prompt,
@@ -187,44 +189,25 @@ def bars(rates: Mapping[str, float], part: str) -> tuple[Bar, ...]:
     )
 
 
-class Kept:
-    """Outcomes in a file, so that a run which was ended goes on where it was."""
-
-    def __init__(self, path: Path | None, setting: str) -> None:
-        self._path = path
-        self._setting = setting
-
-    def get(self, cell: str) -> Outcome | None:
-        if self._path is None or not self._path.exists():
-            return None
-        for line in self._path.read_bytes().splitlines():
-            name, outcome = msgspec.json.decode(line, type=tuple[str, Outcome])
-            if name == f"{self._setting}: {cell}":
-                return outcome
-        return None
-
-    def put(self, cell: str, outcome: Outcome) -> None:
-        if self._path is not None:
-            with self._path.open("ab") as file:
-                file.write(msgspec.json.encode((f"{self._setting}: {cell}", outcome)) + b"\n")
-
-
-def compare(lines: list[Line], size: Size, *, part: str, command: str, kept: Kept) -> Table:
+def compare(
+    lines: list[Line], size: Size, *, part: str, command: str, kept: Kept[Outcome]
+) -> Table:
     """One row for each way of routing, with and without a pool."""
     trace = arrivals(lines)
     context = 16 * -(-max(one.prompt_tokens + one.output_tokens + 1 for one in trace) // 16)
     rows, rates = [], {}
     for name, (routing, pool) in PLANS.items():
-        one = kept.get(f"{part}: {name}")
+        cell = f"{command}, {part}, {len(lines)} requests: {name}"
+        one = kept.get(cell)
         if one is None:
             began = time.perf_counter()
             plan = scenario(size, routing=routing, pool=pool, context=context)
             one = play(trace, plan, size.hosts * size.num_open)
-            kept.put(f"{part}: {name}", one)
+            kept.put(cell, one)
             took = time.perf_counter() - began
             click.echo(f"... {part}: {name}: {one} took {took:.0f} s", err=True)
             gc.collect()
-        rates[name] = one.requests_per_s
+        rates[name] = one.tokens_per_s
         rows.append(
             (
                 name,
@@ -272,7 +255,7 @@ def main(
     parts = {"skewed": skewed(lines[:SKEWED_MAX]), "recorded": lines}
     for part, played in parts.items():
         if only in (None, part):
-            kept = Kept(keep, f"{command}, {len(played)} requests")
+            kept = Kept(keep, Outcome)
             table = compare(played, size, part=part, command=command, kept=kept)
             click.echo("\n".join(table.lines()))
 

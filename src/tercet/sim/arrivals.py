@@ -37,8 +37,8 @@ class Ended:
     """One request that has ended."""
 
     at: int
-    tokens: int
-    """Of prompt and output."""
+    delivered: int
+    """Tokens by then, of all requests: of prompts that were computed, and output."""
 
 
 class TraceClients(Clients):
@@ -66,6 +66,7 @@ class TraceClients(Clients):
         """Of each request, from its arrival."""
         self.num_jobs = 0
         self.ended: list[Ended] = []
+        self._delivered = 0
 
     def arrive(self, fronts: Callable[[], list[tuple[Node, Ids]]]) -> None:
         """Submit them all, each at its time or in its turn."""
@@ -91,12 +92,14 @@ class TraceClients(Clients):
         request = self.requests.get(job)
         if request is None:
             return
-        if output.tokens and not request.streams[output.task].tokens:
-            self.first_tokens_ns.append(self._timeline.now - request.submitted)
+        if output.tokens:
+            if not request.streams[output.task].tokens:
+                self.first_tokens_ns.append(self._timeline.now - request.submitted)
+                self._delivered += len(request.job.prompts[0])
+            self._delivered += len(output.tokens)
         super().output(front, output)
         if not request.num_open:
-            tokens = len(request.job.prompts[0]) + len(request.streams[output.task].tokens)
-            self.ended.append(Ended(self._timeline.now, tokens))
+            self.ended.append(Ended(self._timeline.now, self._delivered))
             del self.requests[job]
             self._timeline.after(0, self._next)
 
