@@ -166,8 +166,8 @@ class ClusterManager:
         peer = event.peer
         if peer.startswith(AGENT):
             former = self._roster.agents.get(peer)
-            if former is not None and former.epoch > event.epoch:
-                return
+            if former is not None and former.connected and former.epoch > event.epoch:
+                return  # of two connections that of its present self counts
             host = None if former is None else former.host
             self._roster.agents[peer] = Agent(address=peer, epoch=event.epoch, host=host)
         if peer.startswith(AUDIENCE) and self._audience.get(peer, Epoch(0)) <= event.epoch:

@@ -108,6 +108,22 @@ def test_an_agent_that_is_back_is_heard_before_anything_is_started() -> None:
     assert starts(effects) == [(AGENT, 2)]
 
 
+def test_a_host_that_comes_back_counts_again_from_below() -> None:
+    """Its whole tree started anew, within the minute: the agent's epoch is lower than that of its
+    former self, which had been replaced a few times.
+    """
+    cluster = Cluster(count=1)
+    cluster.join(epoch=7)
+    assert starts(cluster.report(epoch=7)) == [(AGENT, 0)]
+    cluster.ready(0)
+    cluster.gone(epoch=7)
+    cluster.join(epoch=3)
+    assert starts(cluster.report(epoch=3)) == [(AGENT, 1)], "it no longer has the former's"
+    cluster.join(epoch=2)
+    assert starts(cluster.report(epoch=2)) == [], "an earlier self while this one is here"
+    assert starts(cluster.report(epoch=3)) == [(AGENT, 2)]
+
+
 def test_an_agent_that_stays_away_has_lost_its_executors() -> None:
     cluster = Cluster(count=2, agent_timeout_s=10.0, num_agents=2)
     cluster.join("front/0")
