@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Torch is a test tool only, pinned by version: an unpinned torch draws gigabytes.
 TORCH := torch==2.13.0
+ORDINARY := "not chaos and not soak and not full"
+PURE := $(addprefix tests/,architecture unit property scenarios replay)
 SCENARIO ?= all
 SEED ?= 1
 DATA ?=
@@ -64,8 +66,11 @@ $(VENV)/.test: $(VENV)/.runtime requirements/test.lock requirements/parity.lock
 serve: setup
 	@$(BIN)/tercet serve $(MODEL)
 
+# What computes alone takes both cores; what has processes, threads and patience of its own runs by
+# itself.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not chaos and not soak and not full" tests
+	$(BIN)/python -m pytest -m $(ORDINARY) -n 2 --dist worksteal $(PURE)
+	$(BIN)/python -m pytest -m $(ORDINARY) tests $(PURE:%=--ignore=%)
 
 check: $(VENV)/.test
 	$(BIN)/ruff format --check src tests benchmarks
