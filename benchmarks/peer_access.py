@@ -18,7 +18,7 @@ import click
 
 from benchmarks.kept import Kept
 from benchmarks.machine import heading
-from benchmarks.mooncake import PART_TOKENS, Line, read_trace, skewed
+from benchmarks.mooncake import PART_TOKENS, Line, conversations, read_trace, skewed
 from benchmarks.report import Bar, Table
 from tercet.base.ids import BLOCK_TOKENS
 from tercet.job_executor.config import JobExecutorConfig, Routing
@@ -238,19 +238,20 @@ def compare(
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path, exists=True))
-@click.option("--requests", default=1_000_000, help="At most so many.")
+@click.option("--every", default=1, show_default=True, help="One conversation of so many.")
 @click.option("--hosts", default=32, show_default=True)
 @click.option("--open", "num_open", default=48, show_default=True, help="Requests, for each host.")
 @click.option("--only", type=click.Choice(tuple(TITLES)), help="This part alone.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A file of outcomes, to go on from.")
 def main(
-    trace: Path, requests: int, hosts: int, num_open: int, *, only: str | None, keep: Path | None
+    trace: Path, every: int, hosts: int, num_open: int, *, only: str | None, keep: Path | None
 ) -> None:
     """Replay a trace with each way of routing."""
     gc.disable()  # millions of nodes that live to the end are not to be looked through
-    lines = read_trace(trace, requests)
+    lines = conversations(read_trace(trace, 1_000_000), every)
     size = Size(hosts=hosts, num_open=num_open)
     command = f"python -m benchmarks.peer_access {trace.name} --hosts {hosts} --open {num_open}"
+    command += f" --every {every}" if every > 1 else ""
     click.echo("\n".join([*heading(), ""]))
     parts = {"skewed": skewed(lines[:SKEWED_MAX]), "recorded": lines}
     for part, played in parts.items():

@@ -4,8 +4,10 @@ requests over HTTP.
 
 TRACE is in Mooncake's form (benchmarks.mooncake). Every 16th conversation of it is played, lengths
 divided by 16, so that a part of 512 tokens is one of 32 and everything fits the model. So many
-requests are open at a time; the next one is sent when one has ended: what ends in a second is what
-the executors can do. A plan's hosts are started anew and know nothing; joining is not measured.
+requests are open at a time, two for each executor; the next one is sent when one has ended: what
+ends in a second is what the executors can do. In a sample the turns of a conversation come closer to
+each other: were many more open, a turn would wait beside the one before it, and nothing is there to
+be found. A plan's hosts are started anew and know nothing; joining is not measured.
 
 One thread an executor. All three share this machine's cores with the front, the agents and the
 client, so CPU seconds of a request are shown beside its share of the clock.
@@ -243,7 +245,7 @@ def compare(
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path, exists=True))
 @click.option("--every", default=16, show_default=True, help="One conversation of so many.")
-@click.option("--open", "num_open", default=15, show_default=True, help="Requests at a time.")
+@click.option("--open", "num_open", default=6, show_default=True, help="Requests at a time.")
 @click.option("--rounds", default=1, show_default=True)
 @click.option("--only", type=click.Choice(tuple(TITLES)), help="This part alone.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A file of outcomes, to go on from.")
