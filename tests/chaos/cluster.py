@@ -202,6 +202,8 @@ def cut_ports(ports: set[int]) -> bool:
 
 
 def _break(expression: str) -> bool:
+    if not expression:
+        return False  # without one all connections of this machine would be meant
     command = ["ss", "--kill", "--no-header", "--numeric", "--tcp", expression]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     return ended.returncode == 0 and bool(ended.stdout.strip())

@@ -15,6 +15,7 @@ from saboteur import Saboteur
 from trial import Trial, chaos_config, undisturbed
 
 from tercet.cluster_manager.config import ClusterManagerConfig
+from tercet.devices.cpu.native import native
 
 Build = Callable[..., Trial]
 SLOW_BYTES_PER_S = 3e6
@@ -52,6 +53,7 @@ def test_sixty_streams_over_three_hosts(
     counted = moved(trial.house)
     print(f"{trial.summary(saboteur, whole)}\n{counted}")
     assert not wrong, f"{len(wrong)} of {len(whole)}: {wrong[:5]}"
+    assert native() is None or not trial.strays()
     assert counted["kv_moved_bytes"]["tcp/scale_out"] > 0
     assert len(saboteur.done) >= 10
     trial.check_rest()

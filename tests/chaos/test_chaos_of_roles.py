@@ -21,6 +21,7 @@ from peers import (
 from saboteur import Saboteur, faults_of_replacements
 from trial import Trial, chaos_config, undisturbed
 
+from tercet.devices.cpu.native import native
 from tercet.transfer.config import WayChoice
 
 ACTS = {
@@ -58,6 +59,7 @@ def go(trial: Trial, saboteur: Saboteur, rand: Random, *, way: WayChoice, **crow
     counted = moved(trial.house)
     print(f"{trial.summary(saboteur, whole)}\n{counted}")
     assert not wrong, f"{len(wrong)} of {len(whole)}: {wrong[:5]}"
+    assert native() is None or not trial.strays()
     assert len(whole) >= crowd["count"]
     assert counted["kv_handovers"][way] > crowd["count"]
     assert sum(counted["pool_hits"].values()) > 0

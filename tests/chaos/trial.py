@@ -103,6 +103,14 @@ class Trial:
         wrong = [found for outcome in whole if (found := ended_wrong(outcome))]
         return whole, wrong + self.deviations()
 
+    def strays(self) -> int:
+        """Count the streams that differ at all, be it behind a near-tie: on the native device,
+        where tokens do not depend on company, there is none.
+        """
+        return sum(
+            self._references[outcome.ask].strays(outcome) for outcome in self.clients.outcomes
+        )
+
     def deviations(self) -> list[str]:
         """Tokens that differ from the undisturbed run's, of whole streams and of beginnings."""
         outcomes = self.clients.outcomes
