@@ -5,9 +5,9 @@ requests over HTTP.
 TRACE is in Mooncake's form (benchmarks.mooncake). Every 16th conversation of it is played, lengths
 divided by 16, so that a part of 512 tokens is one of 32 and everything fits the model. So many
 requests are open at a time, two for each executor; the next one is sent when one has ended: what
-ends in a second is what the executors can do. In a sample the turns of a conversation come closer to
-each other: were many more open, a turn would wait beside the one before it, and nothing is there to
-be found. A plan's hosts are started anew and know nothing; joining is not measured.
+ends in a second is what the executors can do. In a sample the turns of a conversation come closer
+to each other: were many more open, a turn would wait beside the one before it, and nothing would be
+there to be found. A plan's hosts are started anew and know nothing; joining is not measured.
 
 One thread an executor. All three share this machine's cores with the front, the agents and the
 client, so CPU seconds of a request are shown beside its share of the clock.
