@@ -98,7 +98,7 @@ class JobExecutor:
                 self._cancel(job_number, now, out)
             case StopFound(task=task_number):
                 self._stop(task_number, now, out)
-            case Received(message=Members() as members, epoch=epoch):
+            case Received(sender="cluster", message=Members() as members, epoch=epoch):
                 if self._fleet.news(epoch, members):
                     self._members(members, now, out)
             case PeerJoined():

@@ -201,7 +201,7 @@ class Partners:
         """Take a message of a peer; those for others are passed by."""
         sender = event.sender
         match event.message:
-            case Members() as members:
+            case Members() as members if sender == "cluster":
                 self.neighbours.members(members)
             case AskBlocks() as ask:
                 self.lender.asked(ask, sender, event.epoch, now=now, out=out)

@@ -111,7 +111,7 @@ def processes_of(supervisor: int, seen: dict[int, float]) -> dict[str, list[int]
         return found
     for process in family:
         try:
-            title = process.cmdline()[0] if process.cmdline() else ""
+            title = (process.cmdline() or [""])[0]
             seen[process.pid] = process.create_time()
         except psutil.NoSuchProcess:
             continue

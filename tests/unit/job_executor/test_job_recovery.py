@@ -164,3 +164,12 @@ def test_a_huge_job_whose_names_are_used_up_fails_instead_of_lying() -> None:
     assert again == list(range(3000, 4096)), "as many as there are names"
     assert ends(effects) == [Finish.FAILED] * (3000 - 1096)
     assert all(o.failure and "broke again" in o.failure.detail for o in outputs(effects))
+
+
+def test_only_the_cluster_says_who_is_a_member() -> None:
+    front = Front(executors=2)
+    front.submit()
+    strange = Members(version=99, executors=(), settled=True)
+    sender = Address("executor/1")
+    assert front.on(Received(sender=sender, epoch=Epoch(101), message=strange)) == []
+    assert placed(front.submit()), "both are members still"
