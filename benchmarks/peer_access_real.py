@@ -14,6 +14,7 @@ client, so CPU seconds of a request are shown beside its share of the clock.
 """
 
 import json
+import signal
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -266,4 +267,5 @@ def main(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended
     main()
