@@ -3,7 +3,7 @@
 FINDING ─PoolFound─▶ worth it? ─no──────────────────────────────────────────▶ the task goes on
              ▲           ├─yes, room─▶ WANTED ─PoolReady, Moved ...─▶ committed ─▶ it hits them
              │           └─yes, no room─▶ it goes on, and waits its turn
-             └──── prefetch: room, and it waits still ◀──┘
+             └──── prefetch, while it waits still ◀──────┘
 silence, refusals, corrupt values: what came before them is committed, the rest is computed
 """
 
@@ -22,12 +22,11 @@ from tercet.scheduling.scheduler import Scheduler
 from tercet.scheduling.states import RunState
 from tercet.task_executor.config import Capacity
 from tercet.task_executor.inflow import layout_of, strip_at
+from tercet.task_executor.prefetching import Prefetcher
 from tercet.task_executor.weighing import queue_ns, saved_ns
 from tercet.transfer.config import TransferConfig
 
 NUM_POPULATES_MAX = 256
-NUM_PREFETCHES_MAX = 8
-"""Tasks in a row that are looked at when there is more room."""
 FIND_NS = 1_000_000_000
 """An agent that says nothing for so long has nothing."""
 SOURCES = {"d": "dram", "s": "ssd", "D": "DRAM", "S": "SSD"}
@@ -93,9 +92,7 @@ class Populator:
         self._all: dict[int, _Populate] = {}
         self._of_run: dict[TaskId, _Populate] = {}
         self._of_move: dict[int, tuple[_Populate, int]] = {}
-        self.short: dict[TaskId, TaskRun] = {}
-        """Those for whose values there was no room."""
-        self._room_seen = 0
+        self.prefetcher = Prefetcher(scheduler, rtc)
         self._next_ask = 0
 
     def __len__(self) -> int:
@@ -104,7 +101,7 @@ class Populator:
     @property
     def waits(self) -> bool:
         """Whether there is anything to look after."""
-        return bool(self._all or self.short)
+        return bool(self._all or self.prefetcher.waits)
 
     # a task comes, a task goes
 
@@ -140,8 +137,9 @@ class Populator:
         for populate in list(self._all.values()):
             if not populate.over and populate.run.state not in _WAITS:
                 self._leave(populate, out)
-        if self.short:
-            self._prefetch(now, out)
+        for run in self.prefetcher.due(now, spare=self._spare):
+            if run.id not in self._of_run and self.wanted(run):
+                self.begin(run, now, out)
 
     def give_back(self, out: list[Effect]) -> bool:
         """Give up the newest populate to which nothing is on its way yet; false: there is none."""
@@ -172,7 +170,7 @@ class Populator:
             spare = self._spare
             begun = self._rtc.populate(run.task.namespace, run.tokens, count=count, spare=spare)
             if begun is None:
-                self.short[run.id] = run
+                self.prefetcher.short[run.id] = run
         if begun is None:
             self._leave(populate, out)
             return
@@ -286,22 +284,6 @@ class Populator:
                 copies.note(key, SOURCES.get(tiers[place], "SSD"))
             else:
                 copies.lost(key)
-
-    def _prefetch(self, now: int, out: list[Effect]) -> None:
-        """Ask for those that wait still, if there is more room than at the last look."""
-        room, self._room_seen = self._room_seen, self._rtc.cache.available
-        if self._room_seen <= room:
-            return
-        waiting = []
-        for run in list(self.short.values())[:NUM_PREFETCHES_MAX]:
-            if run.state is not RunState.WAITING:
-                del self.short[run.id]
-            elif run.id not in self._of_run and self.wanted(run):
-                waiting.append(run)
-        asked = [(run.task.namespace, run.tokens) for run in waiting]
-        for place in self._rtc.prefetch_plan(asked, spare=self._spare):
-            del self.short[waiting[place].id]
-            self.begin(waiting[place], now, out)
 
     def _worth(self, populate: _Populate, here: int) -> int:
         """Weigh every leading part of what was found behind what is here against computing it."""

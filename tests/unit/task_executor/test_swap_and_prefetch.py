@@ -108,13 +108,46 @@ def test_a_task_that_found_no_room_gets_its_values_while_it_waits() -> None:
     house.submit(task(4, prompt(11, 97), new=2), OTHER)
     house.happen()
     populator = house.peers[OTHER].machine.partners.populator
-    assert list(populator.short) == [4]
+    assert list(populator.prefetcher.short) == [4]
     assert _finds_of(house, house.settle) == 1, "asked again, once"
-    assert not populator.short
+    assert not populator.prefetcher.short
     for number in (2, 3, 4):
         house.verify(number)
     assert house.cached[4] == 96
     house.quiet()
+
+
+def test_a_task_far_back_in_line_finds_what_was_stored_after_it_came() -> None:
+    """A conversation's next turn comes before the last one was answered elsewhere."""
+    house = World(
+        {1: Role.COLOCATED, 2: Role.COLOCATED},
+        pool=True,
+        populate="always",
+        scheduling=SchedulingConfig(max_slots=1),
+    )
+    house.submit(task(1, prompt(21, 20), new=300), OTHER)
+    house.submit(task(2, prompt(11, 97), new=2), OTHER)
+    house.submit(task(3, prompt(11, 97), new=2), ONE)
+    while stored(house, 11, 97) < 3:
+        house.happen()
+    assert 2 not in house.tokens
+    house.pass_time(2 * 10**9)
+    house.settle()
+    house.verify(2)
+    assert house.cached[2] == 96
+    house.quiet()
+
+
+def test_the_line_is_looked_at_once_a_second() -> None:
+    house = World({1: Role.COLOCATED, 2: Role.COLOCATED}, pool=True)
+    prefetcher = house.peers[OTHER].machine.partners.populator.prefetcher
+    for number in range(1, 21):
+        house.submit(task(number, prompt(number), new=2), OTHER)
+    first = [run.id for run in prefetcher.due(10**9, spare=1)]
+    waiting = house.peers[OTHER].machine.scheduler.queue.waiting
+    assert first == [run.id for run in waiting[:4]]
+    assert list(prefetcher.due(2 * 10**9 - 1, spare=1)) == []
+    assert [run.id for run in prefetcher.due(2 * 10**9, spare=1)] == first
 
 
 def test_a_value_that_does_not_come_is_waited_for_no_longer_than_silence_lasts() -> None:
