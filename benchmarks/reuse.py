@@ -211,8 +211,8 @@ def table(found: Mapping[str, Mapping[float, Times]], ideals: Mapping[str, str])
         rows=rows,
         bars=bars,
         note=(
-            "First tokens of streamed answers, medians. The ideal has as many cached tokens; beyond "
-            "100 %: executors of the pool have an arena for one prompt, smaller and faster. "
+            "First tokens of streamed answers, medians. The ideal has as many cached tokens; "
+            "beyond 100 %: executors of the pool have an arena for one prompt, smaller and faster. "
             f"CloudMatrix-Infer says {seeds} beside no cache, on prompts of the same length "
             "(section 5.4); there as here attention of the rest over the whole is not saved."
         ),
