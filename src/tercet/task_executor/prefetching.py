@@ -49,12 +49,10 @@ class Prefetcher:
         room, self._room_seen = self._room_seen, self._rtc.cache.available
         if self._room_seen <= room:
             return
-        waiting = []
-        for run in list(self.short.values())[:NUM_SHORT_MAX]:
-            if run.state is RunState.WAITING:
-                waiting.append(run)
-            else:
+        for run in list(self.short.values()):
+            if run.state is not RunState.WAITING:
                 del self.short[run.id]
+        waiting = list(self.short.values())[:NUM_SHORT_MAX]
         asked = [(run.task.namespace, run.tokens) for run in waiting]
         for place in self._rtc.prefetch_plan(asked, spare=spare):
             del self.short[waiting[place].id]
