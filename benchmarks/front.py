@@ -16,7 +16,8 @@ import psutil
 
 from benchmarks.report import Bar, Table, middle, skipped, spread
 from benchmarks.samples import Sampled, tables
-from benchmarks.trees import free_port, get, serving
+from benchmarks.trees import get, serving
+from tercet.runtime.endpoints import free_ports
 
 TITLE = "One front: requests of one token"
 COMMAND = "python -m benchmarks --only front"
@@ -92,7 +93,7 @@ def _tree(environment: dict[str, str] | None = None) -> Iterator[tuple[int, psut
 
 @contextlib.contextmanager
 def _echo() -> Iterator[tuple[int, psutil.Process]]:
-    port = free_port()
+    port = free_ports("127.0.0.1")
     popen = subprocess.Popen([sys.executable, "-m", "benchmarks.echo_front", str(port)])
     try:
         while get(port, "/ready") != 200:

@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from tercet.runtime.endpoints import free_ports
 
 TERCET = str(Path(sys.executable).with_name("tercet"))
 POLL_S = 0.005
@@ -63,7 +64,7 @@ def serving(
     command: Sequence[str] = ("serve",),
 ) -> Iterator[Served]:
     """Serve for as long as the context lasts; nothing of the tree is left after it."""
-    port = free_port()
+    port = free_ports("127.0.0.1")
     whole = [TERCET, *command, *arguments, "--port", str(port), "--shutdown-timeout", "2"]
     with tempfile.TemporaryFile("w+") as log:
         began = time.perf_counter()
@@ -84,12 +85,6 @@ def serving(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def get(port: int, path: str) -> int:

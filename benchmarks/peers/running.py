@@ -18,7 +18,7 @@ from typing import IO, Self
 import psutil
 
 from benchmarks.peers.systems import System
-from benchmarks.trees import free_port
+from tercet.runtime.endpoints import free_ports
 
 READY_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 300.0
@@ -119,7 +119,7 @@ class Running:
 @contextlib.contextmanager
 def serving(system: System) -> Iterator[Running]:
     """The system's own server, for as long as the context lasts."""
-    port = free_port()
+    port = free_ports("127.0.0.1")
     command = [part.replace("{port}", str(port)) for part in system.server]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(

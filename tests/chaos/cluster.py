@@ -22,6 +22,7 @@ from peers import unrest_of_peers
 
 from tercet.cli.serve import in_place
 from tercet.runtime.config import TreeConfig
+from tercet.runtime.endpoints import free_ports
 
 ROLES = {"prefill": 2, "decode": 3, "colocated": 0}
 MAIN = "from tercet.cli.main import main; main()"
@@ -40,22 +41,10 @@ def clustered(config: TreeConfig, folder: Path, *, hosts: int) -> TreeConfig:
         prefill=ROLES["prefill"],
         decode=ROLES["decode"],
         hosts=hosts,
-        cluster_address=f"127.0.0.1:{_free_pair()}",
+        cluster_address=f"127.0.0.1:{free_ports('127.0.0.1', 2)}",
         cluster_secret_file=str(secret),
     )
     return in_place(dataclasses.replace(config, runtime=runtime))
-
-
-def _free_pair() -> int:
-    """A port with a free one behind it: the cluster's, and the front's."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except (OSError, OverflowError):
-                continue
 
 
 class Joined:

@@ -19,6 +19,7 @@ import click
 
 from tercet.base.errors import Invalid
 from tercet.models.locks import is_at
+from tercet.runtime.endpoints import free_ports
 from tercet.runtime.host_network import (
     HOSTS_MAX,
     HostNetwork,
@@ -122,7 +123,7 @@ def _run(folder: Path, sites: list[Site], serve: list[str]) -> int:
     secret = folder / "secret"
     secret.write_text(secrets.token_hex(32))
     address = sites[0].address
-    cluster = f"{address}:{_free_ports(address)}"
+    cluster = f"{address}:{free_ports(address, 2)}"
     started: list[subprocess.Popen[bytes]] = []
     try:
         first = ["--cluster-address", cluster, "--cluster-secret-file", str(secret)]
@@ -203,18 +204,6 @@ def _namespaces() -> list[str]:
     except OSError:
         return []
     return prefix if tried.returncode == 0 else []
-
-
-def _free_ports(address: str) -> int:
-    """A port with a free one behind it: the cluster's, and the first front's."""
-    while True:
-        with socket.create_server((address, 0)) as one:
-            port = int(one.getsockname()[1])
-            try:
-                with socket.create_server((address, port + 1)):
-                    return port
-            except (OSError, OverflowError):
-                continue
 
 
 def _wait_for(cluster: str, first: "subprocess.Popen[bytes]") -> None:

@@ -1,8 +1,11 @@
 """Where machines take connections: `unix:<abstract name>` on a host, `tcp:<address>:<port>`."""
 
 import asyncio
+import contextlib
+import random
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from tercet.base.errors import Invalid
 
@@ -10,6 +13,8 @@ UNIX, TCP = "unix:", "tcp:"
 CONNECT_S = 3.0
 """A host that does not answer by then is dialed anew."""
 _BACKLOG = 512
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT, _PORTS_END = 10_000, 65_536
 
 
 def unix(name: str) -> str:
@@ -51,6 +56,32 @@ def listen(endpoint: str) -> socket.socket:
         raise Invalid(
             f"Cannot listen on {host} port {port}: {error.strerror or error}.", parameter="address"
         ) from error
+
+
+def free_ports(address: str, count: int = 1) -> int:
+    """Give a port that is free there, with the `count` - 1 behind it; `Invalid` if none is found.
+
+    None of those that the kernel gives to whoever connects: it could give one away, as the near
+    end of some connection, before we listen there.
+    """
+    try:
+        low, high = (int(one) for one in _EPHEMERAL.read_text().split())
+    except (OSError, ValueError):
+        low, high = 32_768, 60_999
+    candidates = [
+        port
+        for port in range(_FIRST_PORT, _PORTS_END - count + 1)
+        if port + count <= low or port > high
+    ]
+    for port in random.sample(candidates, len(candidates)):
+        with contextlib.ExitStack() as held:
+            try:
+                for one in range(port, port + count):
+                    held.enter_context(socket.create_server((address, one)))
+            except OSError:
+                continue
+            return port
+    raise Invalid(f"No {count} free ports in a row on {address}.", parameter="address")
 
 
 def endpoint_of(listener: socket.socket, address: str) -> str:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tercet.runtime.endpoints import free_ports
 
 PATIENCE_S = 90.0
 MODEL = "random:llama?seed=7"
@@ -45,8 +46,7 @@ class Hosts:
         """`of`: options of `cluster local`; `before`: what runs it; `folder`: where it keeps what
         is temporary.
         """
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_ports("127.0.0.1")
         self.url = f"http://127.0.0.1:{port}"
         command = [*before, sys.executable, "-c", "from tercet.cli.main import main; main()"]
         command += ["cluster", "local", "--hosts", "3", *of, MODEL, "--served-model-name", "tiny"]

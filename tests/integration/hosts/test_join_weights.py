@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from local_cluster import PATIENCE_S, status_at, until
 from tercet.models.config import ModelCacheConfig
 from tercet.models.image.layout import SEAL_BYTES, read_header
 from tercet.models.image.shelf import Shelf
+from tercet.runtime.endpoints import free_ports
 
 SMALL = ["--threads", "1", "--kv-cache-memory-bytes", "2MiB", "--context-max", "256"]
 
@@ -26,8 +26,8 @@ class Hosts:
         self.folder = folder
         self.secret = folder / "secret"
         self.secret.write_text("0123456789abcdef")
-        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as other:
-            self.port, self.cluster = one.getsockname()[1], other.getsockname()[1]
+        self.cluster = free_ports("127.0.0.1", 3)
+        self.port = self.cluster + 2  # the one between is the front's
         self.url = f"http://127.0.0.1:{self.port}"
         self.started: list[subprocess.Popen[str]] = []
 
@@ -70,8 +70,8 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     yield made
     for process in made.started:
         process.kill()
-        with process:
-            pass  # its pipe is closed, it is waited for
+        _, said = process.communicate(timeout=PATIENCE_S)
+        print(process.args, "said:", said, sep="\n")  # seen where a test fails
 
 
 def forge(shelf: Shelf, key: str, of: Path) -> None:

@@ -1,0 +1,33 @@
+"""Ports that are chosen before whoever listens there starts."""
+
+import contextlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from tercet.base.errors import Invalid
+from tercet.runtime import endpoints
+from tercet.runtime.endpoints import free_ports
+
+HOST = "127.0.0.1"
+
+
+def test_they_are_free_in_a_row_and_never_given_to_who_connects() -> None:
+    low, high = (int(one) for one in Path(endpoints._EPHEMERAL).read_text().split())
+    for _ in range(20):
+        port = free_ports(HOST, 3)
+        with contextlib.ExitStack() as held:
+            for one in (port, port + 1, port + 2):
+                assert not low <= one <= high
+                held.enter_context(socket.create_server((HOST, one)))
+
+
+def test_the_ones_behind_it_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = free_ports(HOST, 4)
+    monkeypatch.setattr(endpoints, "_FIRST_PORT", first)
+    monkeypatch.setattr(endpoints, "_PORTS_END", first + 4)
+    with socket.create_server((HOST, first + 1)):
+        assert free_ports(HOST, 2) == first + 2
+        with pytest.raises(Invalid, match="No 3 free ports in a row on 127"):
+            free_ports(HOST, 3)
