@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import signal
+import struct
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,8 +39,12 @@ DRAM_BYTES = 300_000
 FULL_FROM = 2 << 20
 """Byte of the file from which a full disk takes nothing; arenas are smaller."""
 FULL_S = 3.0
+READ_ONLY = "make the disk read-only"
+READ_ONLY_S = 3.0
 SPOILED = 200
 """Places of the disk that are written over at a time."""
+_GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10
+"""Of ioctl_iflags(2), as on machines of 64 bits."""
 _COMMON_TOKENS = (70, 150, 260)
 _OWN_TOKENS = (5, 33, 80, 190)
 
@@ -163,7 +170,41 @@ def deeds_to_disk(disk: Path) -> dict[str, Deed]:
                 time.sleep(FULL_S)
                 agent.rlimit(psutil.RLIMIT_FSIZE, (hard, hard))
 
-    return {"corrupt the pool's disk": corrupt, "fill the pool's disk": fill}
+    def refuse_writes(saboteur: Saboteur, name: str) -> None:
+        """The kernel refuses every write to what it goes on to read."""
+        saboteur.spare(name)
+        with contextlib.ExitStack() as until:
+            for path in (disk, Path(f"{disk}.notes")):
+                until.enter_context(_immutable(path))
+            time.sleep(READ_ONLY_S)
+
+    return {
+        "corrupt the pool's disk": corrupt,
+        "fill the pool's disk": fill,
+        READ_ONLY: refuse_writes,
+    }
+
+
+def may_refuse_writes(folder: Path) -> bool:
+    """Whether this filesystem has the flag, and we the right to set it."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        try:
+            with _immutable(Path(file.name)):
+                return True
+        except OSError:
+            return False
+
+
+@contextlib.contextmanager
+def _immutable(path: Path) -> Iterator[None]:
+    """Even who opened the file before cannot write to it; who reads it does not notice."""
+    with path.open("rb") as file:
+        (flags,) = struct.unpack("l", fcntl.ioctl(file, _GET_FLAGS, bytes(8)))
+        fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", flags | _IMMUTABLE))
+        try:
+            yield
+        finally:
+            fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", flags))
 
 
 DEEDS: Mapping[str, Deed] = {
