@@ -1,13 +1,16 @@
 """Names of things that outlive one call, as plain integers and strings.
 
 A job id is (front epoch, counter) and a task id is (job id, index), packed so that one integer
-travels on the wire and orders by time:
+travels on the wire and, of one front, orders by time:
 
-    63            44 43                        12 11          0
+    62            44 43                        12 11          0
     +---------------+----------------------------+------------+
     |  front epoch  |          counter           | task index |     task id
     +---------------+----------------------------+------------+
     |          job id (task id >> 12)            |
+
+Of an epoch the lowest nineteen bits are here: enough to tell selves of a front apart that follow
+one another. Which self is the newer one, the whole epochs of connections say.
 """
 
 from typing import NewType
@@ -30,6 +33,8 @@ BLOCK_TOKENS = 16
 
 TASK_BITS = 12
 COUNTER_BITS = 32
+EPOCH_BITS = 19
+"""The sign stays free: ids fit signed words of 64 bits."""
 TASKS_PER_JOB_MAX = 1 << TASK_BITS
 
 
@@ -42,7 +47,7 @@ class BlockRef(Struct, frozen=True, array_like=True):
 
 
 def job_id(epoch: Epoch, counter: int) -> JobId:
-    return JobId(epoch << COUNTER_BITS | counter)
+    return JobId((epoch & (1 << EPOCH_BITS) - 1) << COUNTER_BITS | counter)
 
 
 def task_id(job: JobId, index: int) -> TaskId:

@@ -9,6 +9,7 @@ Level-triggered: no event is an order by itself, so a lost message costs a tick 
 
 from tercet.base.errors import must
 from tercet.base.ids import Address, Epoch, ExecutorId
+from tercet.cluster_manager.casting import cast, relabel
 from tercet.cluster_manager.config import ClusterManagerConfig, GroupConfig
 from tercet.cluster_manager.group import Group
 from tercet.cluster_manager.roster import Agent, Member, Roster, other_weights
@@ -27,7 +28,6 @@ from tercet.messages.events import (
 from tercet.messages.kv import Host
 from tercet.messages.wire import (
     AgentReport,
-    ChangeRole,
     ExecutorGone,
     ExecutorReady,
     HostRefused,
@@ -107,7 +107,7 @@ class ClusterManager:
                 self._report(report, event.epoch, now, out)
             case Received(sender=sender, message=ExecutorReady() as ready):
                 if sender in self._roster.agents:
-                    self._ready(ready, sender, now)
+                    self._ready(ready, sender, now, out)
             case Received(sender=sender, message=ExecutorGone() as gone):
                 member = self._roster.members.get(gone.executor)
                 if member is not None and member.agent == sender:
@@ -201,9 +201,10 @@ class ClusterManager:
             if member.executor not in listed:
                 self._bury(member, "its agent no longer has it", out)
         for ready in report.ready:
-            self._ready(ready, report.agent, now)
+            self._ready(ready, report.agent, now, out)
         for executor in report.starting:
-            if executor not in self._roster.members:
+            taken = self._is_of_another(executor, report.agent, out)
+            if not taken and executor not in self._roster.members:
                 self._add(Member(executor=executor, agent=report.agent, since=now))
 
     def _refuse(self, agent: Address, why: str, out: list[Effect]) -> None:
@@ -216,12 +217,24 @@ class ClusterManager:
         labels = (("agent", agent), ("reason", why))
         out.append(Fact(name="cluster.host_refused", labels=labels, cause="cluster"))
 
-    def _ready(self, ready: ExecutorReady, agent: Address, now: int) -> None:
+    def _is_of_another(self, executor: ExecutorId, agent: Address, out: list[Effect]) -> bool:
+        """Whether a number is taken: a cluster that restarted did not wait for ever for what its
+        former self had. Who came first keeps it, the other one is stopped.
+        """
+        member = self._roster.members.get(executor)
+        if member is None or member.agent == agent:
+            return False
+        message = StopExecutor(executor=executor, reason=f"{member.agent} has one of its number")
+        out.append(Send(to=agent, message=message, cause=_name(member)))
+        return True
+
+    def _ready(self, ready: ExecutorReady, agent: Address, now: int, out: list[Effect]) -> None:
+        if self._is_of_another(ready.executor, agent, out):
+            return
         member = self._roster.members.get(ready.executor)
         if member is None:
             member = Member(executor=ready.executor, agent=agent, since=now)
             self._add(member)
-        member.agent = agent
         if member.role is None:
             member.role = ready.role
         member.model, member.ready = ready.model, ready
@@ -253,9 +266,9 @@ class ClusterManager:
         if not self._settled and self._settle_by is not None:
             enough = self._roster.num_reported >= self._config.num_agents
             self._settled = enough or now >= self._settle_by
-        self._relabel()
+        relabel(self._groups, self._roster)
         self._stop_unwanted(now, out)
-        self._cast(out)
+        out.extend(cast(self._roster, again=not self._ticking))
         if self._settled:
             self._start_missing(now, out)
         self._tell(now, out)
@@ -272,33 +285,6 @@ class ClusterManager:
             for member in self._roster.on_agent(agent.address):
                 self._bury(member, f"its agent {agent.address} has been away too long", out)
             del self._roster.agents[agent.address]
-
-    def _relabel(self) -> None:
-        """Where a role has too many executors and another of the same model too few, let the
-        oldest surplus ones that serve change over: they keep their tasks and their caches.
-        """
-        for group in self._groups:
-            spare = len(self._roster.active(*group.kind)) - group.wanted.count
-            if spare <= 0:
-                continue
-            for other in self._groups:
-                if other is group or other.wanted.model != group.wanted.model:
-                    continue
-                short = other.wanted.count - len(self._roster.active(*other.kind))
-                changed = self._roster.serving(*group.kind)[: max(0, min(spare, short))]
-                for member in changed:
-                    member.role = other.wanted.role
-                spare -= len(changed)
-
-    def _cast(self, out: list[Effect]) -> None:
-        """Tell those that serve in another role than they shall; again once a tick."""
-        for member in self._roster.members.values():
-            role = member.role
-            if not member.miscast or role is None or (member.told is role and self._ticking):
-                continue
-            member.told = role
-            message = ChangeRole(executor=member.executor, role=role)
-            out.append(Send(to=member.agent, message=message, cause=_name(member)))
 
     def _stop_unwanted(self, now: int, out: list[Effect]) -> None:
         """Stop what no group wants and what starts for too long; remind agents of what they were

@@ -11,8 +11,8 @@ from tercet.runtime.config import RuntimeConfig
 
 LOCAL = "local"
 _EPOCHS_FROM_S = 1_767_225_600
-"""2026-01-01: epochs of hosts of a cluster count minutes from here, so that they grow over restarts
-of whole trees. They have twenty bits (`base.ids`): two years' worth."""
+"""2026-01-01: epochs of hosts of a cluster count milliseconds from here, so that they grow over
+restarts of whole trees, however soon they come back."""
 SECRET_BYTES_MIN = 16
 
 
@@ -32,9 +32,11 @@ class Place:
 
     @property
     def first_epoch(self) -> int:
-        """No process of a former tree of this host has a higher one."""
+        """No process of a former tree of this host has as high a one: none starts a process each
+        millisecond.
+        """
         alone = self.secret is None
-        return 0 if alone else int((time.time() - _EPOCHS_FROM_S) // 60)
+        return 0 if alone else int((time.time() - _EPOCHS_FROM_S) * 1000)
 
 
 def read_secret(path: Path) -> bytes:

@@ -1,9 +1,14 @@
 """A host joins with the cluster's weights or not at all, and a sentence says so."""
 
+import contextlib
 import hashlib
+import http.client
+import json
 import os
 import subprocess
 import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +63,27 @@ class Hosts:
 
     def hosts(self) -> list[str]:
         return [one["name"] for one in status_at(self.url)["hosts"]]
+
+    def complete(self, prompt: list[int]) -> list[int]:
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": 150, "temperature": 0}
+        body |= {"ignore_eos": True, "return_token_ids": True}
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(
+            f"{self.url}/v1/completions", json.dumps(body).encode(), headers
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            found: list[int] = json.load(answer)["choices"][0]["token_ids"]
+        return found
+
+    def begin(self, prompts: list[list[int]]) -> None:
+        """Ask, and do not mind what comes of it."""
+
+        def ask(prompt: list[int]) -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.complete(prompt)
+
+        for prompt in prompts:
+            threading.Thread(target=ask, args=(prompt,), daemon=True).start()
 
     def executors(self) -> list[Any]:
         found = status_at(self.url)["executors"]
@@ -133,11 +159,20 @@ def test_a_host_of_a_former_cluster_ends_when_the_new_one_has_other_weights(host
 
 
 def test_a_host_of_a_former_cluster_of_the_same_weights_goes_on(hosts: Hosts) -> None:
+    """What it still computes for the former front is none of the new one's, which counts its jobs
+    from one again.
+    """
     first = hosts.serve(7, "--colocated", "2", "--hosts", "2")
     joiner = hosts.join()
     until(lambda: len(hosts.executors()) == 2, "one executor on each host")
+    prompts = [[1 + number, *range(2, 20)] for number in range(8)]
+    expected = [hosts.complete(prompt) for prompt in prompts]
+    hosts.begin([[200 - number, *range(2, 20)] for number in range(60)])
+    until(lambda: any(one["tasks"] for one in hosts.executors()), "executors compute")
     first.kill()
     first.wait()
     hosts.serve(7, "--colocated", "2", "--hosts", "2")
     until(lambda: {one["host"] for one in hosts.executors()} == {"local", "h1"}, "both serve again")
     assert joiner.poll() is None
+    assert [hosts.complete(prompt) for prompt in prompts] == expected
+    until(lambda: not any(one["tasks"] for one in hosts.executors()), "nothing is left")

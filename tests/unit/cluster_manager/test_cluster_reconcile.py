@@ -246,6 +246,27 @@ def test_strangers_are_not_believed() -> None:
     assert cluster.machine.standing().num_ready == 0
 
 
+def test_a_host_that_comes_late_to_a_restarted_cluster_keeps_no_number_of_another() -> None:
+    cluster = Cluster(count=2, agent_timeout_s=5.0, num_agents=2)
+    cluster.join()
+    cluster.report()
+    assert starts(cluster.tick(6.0)) == [(AGENT, 0), (AGENT, 1)]
+    cluster.ready(0)
+    late = "agent/late"
+    cluster.join(late)
+    told = cluster.report(0, starting=(1,), next_executor=4, sender=late)
+    assert stops(told) == [(late, 0), (late, 1)]
+    assert stops(cluster.ready(1, sender=late)) == [(late, 1)]
+    found = cluster.machine.standing().members
+    assert [(one.executor, one.agent, one.state) for one in found] == [
+        (0, AGENT, "ready"),
+        (1, AGENT, "starting"),
+    ]
+    cluster.report(sender=late)
+    cluster.ready(1)
+    assert starts(cluster.lose(1)) == [(late, 4)], "the next one has a number that nobody had"
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
