@@ -61,19 +61,16 @@ def listen(endpoint: str) -> socket.socket:
 def free_ports(address: str, count: int = 1) -> int:
     """Give a port that is free there, with the `count` - 1 behind it; `Invalid` if none is found.
 
-    None of those that the kernel gives to whoever connects: it could give one away, as the near
-    end of some connection, before we listen there.
+    If there are others, none of those that the kernel gives to whoever connects: it could give one
+    away, as the near end of some connection, before we listen there.
     """
     try:
         low, high = (int(one) for one in _EPHEMERAL.read_text().split())
     except (OSError, ValueError):
         low, high = 32_768, 60_999
-    candidates = [
-        port
-        for port in range(_FIRST_PORT, _PORTS_END - count + 1)
-        if port + count <= low or port > high
-    ]
-    for port in random.sample(candidates, len(candidates)):
+    ports = range(_FIRST_PORT, _PORTS_END - count + 1)
+    drawn = random.sample(ports, len(ports))
+    for port in sorted(drawn, key=lambda port: low < port + count and port <= high):
         with contextlib.ExitStack() as held:
             try:
                 for one in range(port, port + count):

@@ -23,6 +23,18 @@ def test_they_are_free_in_a_row_and_never_given_to_who_connects() -> None:
                 held.enter_context(socket.create_server((HOST, one)))
 
 
+@pytest.mark.parametrize("said", ["1024 65535", "1024\t65535\n", "what?"])
+def test_where_the_kernel_gives_all_ports_one_of_them_must_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str
+) -> None:
+    path = tmp_path / "range"
+    path.write_text(said)
+    monkeypatch.setattr(endpoints, "_EPHEMERAL", path)
+    port = free_ports(HOST, 2)
+    with socket.create_server((HOST, port)), socket.create_server((HOST, port + 1)):
+        pass
+
+
 def test_the_ones_behind_it_count(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_ports(HOST, 4)
     monkeypatch.setattr(endpoints, "_FIRST_PORT", first)
