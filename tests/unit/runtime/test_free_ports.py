@@ -13,8 +13,13 @@ from tercet.runtime.endpoints import free_ports
 HOST = "127.0.0.1"
 
 
-def test_they_are_free_in_a_row_and_never_given_to_who_connects() -> None:
-    low, high = (int(one) for one in Path(endpoints._EPHEMERAL).read_text().split())
+def test_they_are_free_in_a_row_and_never_given_to_who_connects(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    low, high = 12_000, 64_000
+    path = tmp_path / "range"
+    path.write_text(f"{low}\t{high}\n")
+    monkeypatch.setattr(endpoints, "_EPHEMERAL", path)
     for _ in range(20):
         port = free_ports(HOST, 3)
         with contextlib.ExitStack() as held:
